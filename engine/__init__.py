@@ -1,0 +1,1 @@
+"""The inference engine: token ids in, tokens and text out."""

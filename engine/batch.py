@@ -1,0 +1,75 @@
+"""The one thing that passes from the scheduler to the runner, and what comes back.
+
+Plain data, without torch, so that the scheduler can be tested and simulated alone, and so
+that a step can be planned while the device still runs the one before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledSequence:
+    """The part of one sequence that a step computes.
+
+    Attributes:
+        request_id: whose tokens these are.
+        token_ids: the tokens to compute in this step, at least one.
+        start: position of `token_ids[0]` in the sequence; positions before it are in the cache.
+        block_table: physical block of each logical block, long enough for
+            `start + len(token_ids)` tokens.
+        samples: whether the step samples a token after the last of `token_ids` (false for
+            all chunks of a prompt but its last).
+        params: the sequence's sampling rules.
+        sample_index: which of the request's parallel samples this is.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    start: int
+    block_table: tuple[int, ...]
+    samples: bool
+    params: SamplingParams
+    sample_index: int = 0
+
+    @property
+    def end(self) -> int:
+        """Tokens in the cache after the step; also the sampled token's position."""
+        return self.start + len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step's work; never changed after it was planned.
+
+    Attributes:
+        step: counts the steps of a scheduler from 1.
+        sequences: decodes first, then prompt chunks.
+    """
+
+    step: int
+    sequences: tuple[ScheduledSequence, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(s.token_ids) for s in self.sequences)
+
+    def __bool__(self) -> bool:
+        return bool(self.sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """What a step gave for one sequence that samples.
+
+    Attributes:
+        token_id: the token, or -1 where `nan_logits`.
+        nan_logits: the logits were not finite, so no token can be trusted.
+    """
+
+    request_id: str
+    token_id: int
+    nan_logits: bool = False

@@ -1,0 +1,57 @@
+"""Every error of the engine.
+
+    EngineError
+    ├── ConfigError            an engine setting that cannot work
+    ├── ModelError             the model cannot be served
+    │   ├── ModelNotFound          no such folder, file, alias or hub id
+    │   ├── UnsupportedModel       architecture, activation, rope type … that we do not have
+    │   └── BrokenModel            files are there but do not fit together
+    ├── OutOfBlocks            the KV pool has no free block (never leaves the scheduler)
+    └── RequestError           one request is refused; it has a `code` and a `field`
+
+A message says what was wrong, where, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """Base of all errors that the engine raises on purpose."""
+
+
+class ConfigError(EngineError):
+    """A setting of the engine cannot work."""
+
+
+class ModelError(EngineError):
+    """The model cannot be served."""
+
+
+class ModelNotFound(ModelError):
+    """There is no such folder, file, alias or hub id."""
+
+
+class UnsupportedModel(ModelError):
+    """The model needs something that pagemill does not have."""
+
+
+class BrokenModel(ModelError):
+    """Model files are missing or contradict each other."""
+
+
+class OutOfBlocks(EngineError):
+    """The KV pool has no free block left."""
+
+
+class RequestError(EngineError):
+    """One request cannot be served; all others are untouched.
+
+    Attributes:
+        code: stable machine-readable name, such as ``prompt_too_long``.
+        field: the request's field that is at fault, where there is one.
+    """
+
+    def __init__(self, code: str, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field

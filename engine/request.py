@@ -1,0 +1,56 @@
+"""What goes into the engine and what comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from engine.sampling_params import SamplingParams
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"  # an eos id, a stop id or a stop string
+    LENGTH = "length"  # max_tokens or the model's length
+    ABORT = "abort"  # taken back by the caller
+    ERROR = "error"  # see the output's error
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt to complete.
+
+    Attributes:
+        request_id: unique among the requests that are in the engine.
+        token_ids: the prompt, at least one token.
+        params: sampling and stopping rules.
+        priority: higher runs first and is preempted last.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    params: SamplingParams = field(default_factory=SamplingParams)
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """The answer to one request.
+
+    Attributes:
+        token_ids: the generated tokens, the one that stopped it included.
+        text: the tokens decoded without special tokens, cut before a stop string.
+        cached_tokens: prompt tokens whose KV was already in the prefix cache when the
+            request was first admitted.
+        error_code: with `FinishReason.ERROR`, what went wrong (`nan_logits`, …).
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    error_code: str | None = None
+    error_message: str | None = None
+    error_field: str | None = None

@@ -1,0 +1,85 @@
+"""Every error of `jobs`.
+
+    JobsError                  `exit_code` is what the command line ends with
+    ├── SettingsError          a setting or environment variable cannot work
+    ├── UsageError             options that do not fit together
+    ├── InputError             the input file as a whole is refused at submit
+    ├── StorageError           the storage folder cannot be read or written
+    ├── DatabaseError          the database is missing, locked, or of another version
+    ├── JobNotFound            no job of that id
+    ├── StateConflict          the job's state does not allow what was asked
+    ├── OutputNotReady         results were asked for before there are any
+    └── RowError               one row is refused: it becomes an error row (never the end of a job)
+
+A message says what was wrong, where (file, line, row, field), and what to do.
+"""
+
+from __future__ import annotations
+
+
+class JobsError(Exception):
+    """Base of all errors that `jobs` raises on purpose."""
+
+    exit_code = 1
+
+
+class SettingsError(JobsError):
+    """A setting or an environment variable cannot work."""
+
+    exit_code = 64
+
+
+class UsageError(JobsError):
+    """Options that do not fit together."""
+
+    exit_code = 64
+
+
+class InputError(JobsError):
+    """The input file is refused as a whole."""
+
+    exit_code = 65
+
+
+class StorageError(JobsError):
+    """The storage folder cannot be read or written."""
+
+    exit_code = 74
+
+
+class DatabaseError(JobsError):
+    """The database is missing, locked, or of another version."""
+
+    exit_code = 69
+
+
+class JobNotFound(JobsError):
+    """There is no job of that id."""
+
+    exit_code = 66
+
+
+class StateConflict(JobsError):
+    """The job's state does not allow what was asked."""
+
+    exit_code = 75
+
+
+class OutputNotReady(JobsError):
+    """Results were asked for before there are any."""
+
+    exit_code = 75
+
+
+class RowError(JobsError):
+    """One input row is refused.
+
+    Attributes:
+        code: stable machine-readable name, such as ``invalid_json`` or ``unknown_field``.
+        field: the field at fault (`messages[2].role`), where there is one.
+    """
+
+    def __init__(self, code: str, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field

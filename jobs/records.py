@@ -1,0 +1,264 @@
+"""The nouns that `jobs` and `worker` speak in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from jobs.states import ChunkState, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Row and token counts; they add up."""
+
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.completed + other.completed,
+            self.failed + other.failed,
+            self.cancelled + other.cancelled,
+            self.expired + other.expired,
+            self.prompt_tokens + other.prompt_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+    @property
+    def rows(self) -> int:
+        return self.completed + self.failed + self.cancelled + self.expired
+
+
+@dataclass(frozen=True, slots=True)
+class RowErrorInfo:
+    """Why a row has no answer; `line` is the 1-based line (JSONL) or row (Parquet) of the input."""
+
+    code: str
+    message: str
+    line: int | None = None
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """The outcome of one row: an answer, or an error, never both."""
+
+    row_index: int
+    text: str | None = None
+    finish_reason: str | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    seed: int | None = None
+    error: RowErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSpec:
+    """A chunk as the planner cut it.
+
+    Attributes:
+        ordinal: number of the chunk within its version, from 0; also its row group in the
+            normalized copy.
+        window: the window that it lies in.
+        rows: rows in it.
+    """
+
+    ordinal: int
+    window: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpec:
+    """A run of consecutive input rows that is planned, and later merged, as one.
+
+    Attributes:
+        ordinal: number of the window, from 0.
+        first_row: lowest row_index in it.
+        rows: rows in it, refused ones included.
+        rejected: path (relative to the job's folder) of the part that holds the rows which
+            were refused at submit; None where there are none.
+        base: path of the file that the previous version published for the window; rows of it
+            that this version does not compute again are taken over (retry).
+    """
+
+    ordinal: int
+    first_row: int
+    rows: int
+    rejected: str | None = None
+    base: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one version of a job has to do.
+
+    Attributes:
+        input_path: the normalized copy, relative to the job's folder.
+        rejected: rows refused at submit (they are counted as failed from the start).
+    """
+
+    input_path: str
+    windows: tuple[WindowSpec, ...]
+    chunks: tuple[ChunkSpec, ...]
+    total_rows: int
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job that was validated and normalized, to be inserted with its chunks.
+
+    Attributes:
+        options: everything that decides the answers, frozen: `sampling` (defaults of the job's
+            rows), `system`, `template`, `seed`, … JSON data only.
+        folder: the job's folder, relative to the storage root.
+    """
+
+    id: str
+    name: str | None
+    model: str
+    input_uri: str
+    folder: str
+    options: Mapping[str, Any]
+    seed: int
+    priority: int
+    deadline_at: datetime | None
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A row of the `jobs` table.
+
+    Attributes:
+        version: the version being worked on (or the last one), from 1.
+        published_version: newest version that readers may open; None before the first.
+        stop_reason: `cancelled` or `expired` once that was asked for, else None.
+        counts: rows and tokens of the committed chunks and of the refused rows. While a chunk
+            runs, its own counts are in the `chunks` table; see `JobProgress`.
+    """
+
+    id: str
+    name: str | None
+    state: JobState
+    model: str
+    input_uri: str
+    folder: str
+    options: Mapping[str, Any]
+    seed: int
+    priority: int
+    version: int
+    published_version: int | None
+    total_rows: int
+    chunks_total: int
+    chunks_left: int
+    counts: Counts
+    stop_reason: str | None
+    error_code: str | None
+    error_message: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finalizing_at: datetime | None
+    finished_at: datetime | None
+    deadline_at: datetime | None
+    cancel_requested_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """A job as a watcher sees it: committed counts plus those of the running chunks."""
+
+    job: JobRecord
+    counts: Counts
+    chunks_running: int
+    chunks_done: int
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRecord:
+    """A row of the `chunks` table."""
+
+    id: str
+    job_id: str
+    version: int
+    ordinal: int
+    window: int
+    rows: int
+    state: ChunkState
+    lease_epoch: int
+    lease_owner: str | None
+    lease_expires_at: datetime | None
+    part: str | None
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLease:
+    """The right to work on a chunk, until the lease runs out or is taken back.
+
+    Everything that a worker needs is in it, so that it asks SQL once.
+
+    Attributes:
+        epoch: fencing token: every commit names it.
+    """
+
+    chunk_id: str
+    job_id: str
+    version: int
+    ordinal: int
+    window: int
+    rows: int
+    epoch: int
+    owner: str
+    model: str
+    folder: str
+    input_path: str
+    options: Mapping[str, Any]
+    seed: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a heartbeat learned.
+
+    Attributes:
+        lost: chunks whose lease is no longer ours: stop, publish nothing.
+        stopping: chunks that we hold, but whose job is being cancelled or expires: hand back.
+    """
+
+    lost: frozenset[str] = frozenset()
+    stopping: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeLease:
+    """The right to merge one window, or (window None) to finalize a job.
+
+    Attributes:
+        parts: committed parts of the window, relative to the job's folder.
+        chunks: all chunks of the window; those that are STOPPED have no part, and their
+            unanswered rows become `stop_reason` error rows.
+    """
+
+    job_id: str
+    version: int
+    epoch: int
+    owner: str
+    folder: str
+    window: WindowSpec | None = None
+    chunks: tuple[ChunkRecord, ...] = ()
+    stop_reason: str | None = None
+    merged: tuple[str, ...] = field(default=())

@@ -1,0 +1,104 @@
+"""All settings of a deployment, in one object.
+
+The environment is read here and nowhere else in `jobs`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit, urlunsplit
+
+import platformdirs
+
+from jobs.errors import SettingsError
+
+MEMORY_BROKER = "memory://"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where a deployment keeps its things, and how patient it is.
+
+    Attributes:
+        database_url: SQLAlchemy URL; every process of the deployment must reach it.
+        broker_url: Celery broker. With `memory://` no message leaves a process, and the
+            sweeper of each worker finds the work in the job tables.
+        storage_url: folder (or `file://` URL) for inputs, spools, parts and outputs.
+        lease_seconds: a chunk whose worker was silent for so long is given to another.
+        sweep_seconds: how often each worker looks for lost chunks and unfinished jobs.
+        spool_seconds: how often finished rows of a running chunk are written down.
+        heartbeat_seconds: how often a worker renews its leases, reports counts, and reads
+            cancellations.
+    """
+
+    database_url: str
+    broker_url: str
+    storage_url: str
+    lease_seconds: float = 60.0
+    sweep_seconds: float = 15.0
+    spool_seconds: float = 2.0
+    heartbeat_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("lease_seconds", "sweep_seconds", "spool_seconds", "heartbeat_seconds"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"{name} is {getattr(self, name)}; it must be over 0")
+        if self.heartbeat_seconds * 2 > self.lease_seconds:
+            raise SettingsError(
+                f"heartbeat_seconds is {self.heartbeat_seconds}, but a lease lasts only "
+                f"{self.lease_seconds} s; renew at least twice in a lease"
+            )
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
+        """Read `PAGEMILL_*`; what is not set lies in the user's data folder."""
+        data = Path(
+            env.get("PAGEMILL_HOME") or platformdirs.user_data_dir("pagemill", appauthor=False)
+        )
+        periods = {
+            name: _seconds(env, f"PAGEMILL_{name.upper()}")
+            for name in ("lease_seconds", "sweep_seconds", "spool_seconds", "heartbeat_seconds")
+            if env.get(f"PAGEMILL_{name.upper()}")
+        }
+        return cls(
+            database_url=env.get("PAGEMILL_DATABASE_URL") or f"sqlite:///{data / 'pagemill.db'}",
+            broker_url=env.get("PAGEMILL_BROKER_URL") or MEMORY_BROKER,
+            storage_url=env.get("PAGEMILL_STORAGE_URL") or str(data / "storage"),
+            **periods,
+        )
+
+    def to_env(self) -> dict[str, str]:
+        """The environment from which `from_env` makes the same settings (for a child process)."""
+        return {
+            "PAGEMILL_DATABASE_URL": self.database_url,
+            "PAGEMILL_BROKER_URL": self.broker_url,
+            "PAGEMILL_STORAGE_URL": self.storage_url,
+            "PAGEMILL_LEASE_SECONDS": str(self.lease_seconds),
+            "PAGEMILL_SWEEP_SECONDS": str(self.sweep_seconds),
+            "PAGEMILL_SPOOL_SECONDS": str(self.spool_seconds),
+            "PAGEMILL_HEARTBEAT_SECONDS": str(self.heartbeat_seconds),
+        }
+
+    @property
+    def has_broker(self) -> bool:
+        return not self.broker_url.startswith("memory:")
+
+
+def without_password(url: str) -> str:
+    """A URL that may be shown and logged."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+
+
+def _seconds(env: Mapping[str, str], name: str) -> float:
+    try:
+        return float(env[name])
+    except ValueError:
+        raise SettingsError(f"{name} is {env[name]!r}; it must be a number of seconds") from None

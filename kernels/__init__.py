@@ -1,0 +1,5 @@
+"""One operation a file: its torch reference (the specification) and its kernels.
+
+Nothing heavy is imported here: Hugging Face publishes another package of this name, and
+transformers may import this one where it looks for that.
+"""
