@@ -1,0 +1,1 @@
+"""The worker: drains chunk tasks into one long-lived engine process."""

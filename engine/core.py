@@ -1,0 +1,171 @@
+"""The engine: requests in, finished answers out, one step at a time."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from engine.config import EngineConfig
+from engine.detokenizer import StopStringWatch, decode, load_tokenizer
+from engine.errors import ConfigError, EngineError
+from engine.house import check_kernels_package
+from engine.kv_cache import KVCache
+from engine.loading import load_model, resolve_model
+from engine.memory import size_kv_pool
+from engine.messages import TokenCounts
+from engine.request import FinishReason, Request, RequestOutput
+from engine.runner import Runner
+from engine.scheduler import Scheduler, SchedulerConfig, SchedulerStats
+from engine.sequence import Sequence
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from engine.loading import LoadedModel, ModelFiles
+
+log = logging.getLogger("pagemill.engine")
+CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET = 512, 8192
+
+
+class Engine:
+    """A model, its KV pool, and the loop of continuous batching over both.
+
+    Not thread-safe: one thread adds, steps and aborts.
+
+    Raises:
+        ModelError: the model cannot be served.
+        ConfigError: the settings cannot work.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        began = time.monotonic()
+        check_kernels_package()
+        self.config = config
+        self.files: ModelFiles = resolve_model(config.model)
+        self.tokenizer: Tokenizer = load_tokenizer(self.files.path)
+        self.loaded: LoadedModel = load_model(self.files, config.dtype, _device(config))
+        on_cpu = self.loaded.device.type == "cpu"
+        budget = config.max_num_batched_tokens or (CPU_TOKEN_BUDGET if on_cpu else GPU_TOKEN_BUDGET)
+        limit = self.loaded.config.max_model_len
+        if config.max_model_len is not None and config.max_model_len > limit:
+            raise ConfigError(
+                f"max_model_len is {config.max_model_len}, but {config.model} goes to {limit} "
+                "tokens; ask for less"
+            )
+        self.max_model_len = config.max_model_len or limit
+        num_blocks = size_kv_pool(self.loaded, config, budget, self.max_model_len)
+        self.kv_cache = KVCache.create(
+            self.loaded.config, num_blocks, config.block_size, self.loaded.dtype, self.loaded.device
+        )
+        self.runner = Runner(self.loaded, self.kv_cache, threads=config.threads)
+        self.scheduler = Scheduler(
+            SchedulerConfig(
+                num_blocks=num_blocks,
+                block_size=config.block_size,
+                max_num_seqs=config.max_num_seqs,
+                max_num_batched_tokens=budget,
+                max_model_len=self.max_model_len,
+                eos_token_ids=self.loaded.eos_token_ids,
+                enable_prefix_caching=config.enable_prefix_caching,
+            )
+        )
+        self._watches: dict[str, StopStringWatch] = {}
+        self.load_seconds = time.monotonic() - began
+
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            RequestError: it can never be served; nothing else is touched.
+        """
+        self.scheduler.add(request)
+        if request.params.stop:
+            self._watches[request.request_id] = StopStringWatch(self.tokenizer, request.params.stop)
+
+    def abort(self, request_id: str) -> None:
+        """Take a request back; unknown ids are passed over. It gives no output."""
+        self.scheduler.abort(request_id)
+        self._watches.pop(request_id, None)
+
+    @property
+    def has_unfinished(self) -> bool:
+        return self.scheduler.has_unfinished
+
+    @property
+    def stats(self) -> SchedulerStats:
+        return self.scheduler.stats
+
+    def step(self) -> list[RequestOutput]:
+        """Compute one batch; returns the requests that it finished."""
+        batch = self.scheduler.schedule()
+        if not batch:
+            if self.has_unfinished:
+                raise EngineError("the scheduler has requests but plans no work: a bug")
+            return []
+        outputs = []
+        for sequence in self.scheduler.retire(batch, self.runner.execute(batch)):
+            if self._found_stop_string(sequence):
+                if sequence.finish_reason is None:
+                    self.scheduler.finish(sequence.request_id, FinishReason.STOP)
+                outputs.append(self._output(sequence))
+            elif sequence.finish_reason is not None:
+                outputs.append(self._output(sequence))
+        if self.config.check_invariants:
+            self.scheduler.check_invariants()
+        return outputs
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[RequestOutput]:
+        """Complete the requests together; answers come in the order in which they finish."""
+        for request in requests:
+            self.add(request)
+        while self.has_unfinished:
+            yield from self.step()
+
+    def running(self) -> Mapping[str, TokenCounts]:
+        """Token counts of the requests that hold a place in the batch."""
+        return {
+            s.request_id: TokenCounts(
+                len(s.prompt_token_ids), s.cached_tokens, len(s.output_token_ids)
+            )
+            for s in self.scheduler.running_sequences
+        }
+
+    def _found_stop_string(self, sequence: Sequence) -> bool:
+        watch = self._watches.get(sequence.request_id)
+        if watch is None or sequence.finish_reason is FinishReason.ERROR:
+            return False
+        return watch.feed(sequence.output_token_ids[-1])
+
+    def _output(self, sequence: Sequence) -> RequestOutput:
+        watch = self._watches.pop(sequence.request_id, None)
+        reason = sequence.finish_reason
+        if watch is not None and watch.cut is not None:
+            reason, text = FinishReason.STOP, watch.text[: watch.cut]
+        else:
+            text = decode(self.tokenizer, sequence.output_token_ids)
+        assert reason is not None
+        return RequestOutput(
+            request_id=sequence.request_id,
+            token_ids=tuple(sequence.output_token_ids),
+            text=text,
+            finish_reason=reason,
+            prompt_tokens=len(sequence.prompt_token_ids),
+            cached_tokens=sequence.cached_tokens,
+            completion_tokens=len(sequence.output_token_ids),
+            error_code=sequence.error_code,
+            error_message=(
+                "the model's logits were not finite, so no token can be trusted"
+                if sequence.error_code == "nan_logits"
+                else None
+            ),
+        )
+
+
+def _device(config: EngineConfig) -> str:
+    if config.device != "auto":
+        return config.device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

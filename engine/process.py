@@ -1,0 +1,149 @@
+"""The engine as a process of its own, at the far end of a pipe.
+
+Its host loop shares no interpreter lock with the queue, the templates and the files of the
+worker, and when it dies it takes no worker with it. It ends when the pipe closes: a worker
+that was killed leaves no engine behind that holds the device.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from engine.config import EngineConfig
+from engine.errors import EngineError, RequestError
+from engine.messages import (
+    AbortRequests,
+    AddRequests,
+    Crashed,
+    Message,
+    Ready,
+    Refused,
+    Report,
+    Start,
+    decode,
+    encode,
+)
+from engine.request import FinishReason, Request, RequestOutput
+
+if TYPE_CHECKING:
+    from engine.core import Engine
+
+REPORT_SECONDS = 0.5
+EXIT_CRASHED, EXIT_REFUSED = 1, 3
+
+
+def main(read_fd: int, write_fd: int) -> int:
+    """Serve one worker until it closes the pipe. Returns the exit status."""
+    # A terminal's Ctrl-C and a service manager's SIGTERM reach the whole process group; the
+    # worker decides what becomes of the rows, and then closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    reader, writer = Connection(read_fd, writable=False), Connection(write_fd, readable=False)
+    threading.Thread(target=_read, args=(reader, inbox), name="pipe", daemon=True).start()
+    try:
+        return _serve(inbox, writer)
+    except EngineError as error:
+        writer.send_bytes(encode(Refused(str(error))))
+        return EXIT_REFUSED
+    except Exception as error:
+        traceback.print_exc()
+        writer.send_bytes(encode(Crashed(f"{type(error).__name__}: {error}")))
+        return EXIT_CRASHED
+
+
+def _read(reader: Connection, inbox: queue.SimpleQueue[Message]) -> None:
+    try:
+        while True:
+            inbox.put(decode(reader.recv_bytes()))
+    except (EOFError, OSError):
+        # The worker is gone. Nobody waits for what the main thread is computing.
+        os._exit(0)
+
+
+def _serve(inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
+    start = inbox.get()
+    if not isinstance(start, Start):
+        raise EngineError(f"the first message must be Start, not {type(start).__name__}")
+    config = EngineConfig.from_mapping(start.config)
+
+    from engine.core import Engine  # torch is loaded here, after the pipe is watched
+
+    engine = Engine(config)
+    writer.send_bytes(
+        encode(
+            Ready(
+                model_path=str(engine.files.path),
+                revision=engine.files.revision,
+                dtype=str(engine.loaded.dtype).removeprefix("torch."),
+                device=str(engine.loaded.device),
+                max_model_len=engine.max_model_len,
+                block_size=config.block_size,
+                num_blocks=engine.kv_cache.num_blocks,
+                load_seconds=engine.load_seconds,
+            )
+        )
+    )
+    return _loop(engine, inbox, writer)
+
+
+def _loop(engine: Engine, inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
+    reported = 0.0
+    while True:
+        outputs = _take(engine, inbox)
+        if engine.has_unfinished:
+            outputs += engine.step()
+        now = time.monotonic()
+        running = engine.running() if now - reported >= REPORT_SECONDS else None
+        if outputs or running:
+            writer.send_bytes(encode(Report(tuple(outputs), running)))
+            reported = now if running is not None else reported
+
+
+def _take(engine: Engine, inbox: queue.SimpleQueue[Message]) -> list[RequestOutput]:
+    """Handle the messages that are there; wait for one only when there is nothing to compute."""
+    refused: list[RequestOutput] = []
+    while not (inbox.empty() and (engine.has_unfinished or refused)):
+        message = inbox.get()
+        match message:
+            case AddRequests():
+                for request in message.requests:
+                    try:
+                        engine.add(request)
+                    except RequestError as error:
+                        refused.append(_refusal(request, error))
+            case AbortRequests():
+                for request_id in message.request_ids:
+                    engine.abort(request_id)
+            case _:
+                raise ValueError(f"unexpected message {type(message).__name__}")
+    return refused
+
+
+def _refusal(request: Request, error: RequestError) -> RequestOutput:
+    return RequestOutput(
+        request_id=request.request_id,
+        token_ids=(),
+        text="",
+        finish_reason=FinishReason.ERROR,
+        prompt_tokens=len(request.token_ids),
+        cached_tokens=0,
+        completion_tokens=0,
+        error_code=error.code,
+        error_message=str(error),
+        error_field=error.field,
+    )

@@ -1,0 +1,70 @@
+"""One engine process and the two pipes to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from engine.messages import Message, Start, decode, encode
+
+
+class EngineProcess:
+    """A spawned engine. When this object (or this whole process) goes, so does the engine.
+
+    Args:
+        config: settings for `engine.config.EngineConfig`.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        engine_in, self_out = os.pipe()
+        self_in, engine_out = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "engine", str(engine_in), str(engine_out)],
+                pass_fds=(engine_in, engine_out),
+                stdin=subprocess.DEVNULL,
+            )
+        finally:
+            os.close(engine_in)
+            os.close(engine_out)
+        self._reader = Connection(self_in, writable=False)
+        self._writer = Connection(self_out, readable=False)
+        self._send_lock = threading.Lock()
+        self.send(Start(config))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Message) -> None:
+        """Hand over a message; a dead engine is noticed by `receive`, not here."""
+        data = encode(message)
+        with self._send_lock:
+            try:
+                self._writer.send_bytes(data)
+            except OSError:  # broken pipe, or closed by `close`
+                return
+
+    def receive(self) -> Message | None:
+        """The next message; None once the engine is gone."""
+        try:
+            return decode(self._reader.recv_bytes())
+        except (EOFError, OSError):
+            return None
+
+    def close(self) -> int:
+        """End the engine and wait for it; returns its exit status (negative: a signal)."""
+        with self._send_lock:
+            self._writer.close()
+        try:
+            status = self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self._reader.close()
+        return status

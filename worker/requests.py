@@ -1,0 +1,109 @@
+"""From rows of the normalized copy to requests of the engine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import RequestError
+from engine.request import Request
+from engine.sampling_params import SamplingParams
+from jobs.records import ChunkLease, RowErrorInfo, RowResult
+from worker.prompts import PromptEncoder
+
+ENCODE_ROWS = 64  # rows tokenized at a time: the first requests leave before the last is read
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Some rows of a chunk: requests for those that can be computed, errors for the others.
+
+    Attributes:
+        seeds: by row_index, the seed that each request samples with.
+    """
+
+    requests: tuple[Request, ...]
+    row_indices: Mapping[str, int]
+    seeds: Mapping[int, int]
+    refused: tuple[RowResult, ...]
+
+
+def prepare(
+    lease: ChunkLease, rows: Sequence[Mapping[str, Any]], encoder: PromptEncoder
+) -> Iterator[Prepared]:
+    """Render and tokenize rows, a batch at a time, in order."""
+    for at in range(0, len(rows), ENCODE_ROWS):
+        yield _prepare_batch(lease, rows[at : at + ENCODE_ROWS], encoder)
+
+
+def derived_seed(job_seed: int, row_index: int) -> int:
+    """The seed of a row that names none: the same however the job is cut and resumed."""
+    digest = hashlib.sha256(f"{job_seed}:{row_index}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def request_id(lease: ChunkLease, row_index: int) -> str:
+    """Unique for each attempt: a late answer of an earlier lease can't be taken for a new one."""
+    return f"{lease.chunk_id}:{lease.epoch}:{row_index}"
+
+
+def _prepare_batch(
+    lease: ChunkLease, rows: Sequence[Mapping[str, Any]], encoder: PromptEncoder
+) -> Prepared:
+    chats: list[tuple[int, str]] = []
+    prompts: list[tuple[int, str]] = []
+    params: dict[int, SamplingParams] = {}
+    refused: list[RowResult] = []
+    for row in rows:
+        index = row["row_index"]
+        try:
+            params[index] = row_params(lease, row)
+            if row["messages"] is not None:
+                chats.append((index, encoder.render(json.loads(row["messages"]))))
+            else:
+                prompts.append((index, row["prompt"]))
+        except RequestError as error:
+            params.pop(index, None)
+            refused.append(_refusal(index, error, row["line"]))
+    token_ids = dict(
+        zip((i for i, _ in chats), encoder.encode_chats([t for _, t in chats]), strict=True)
+    )
+    token_ids.update(
+        zip((i for i, _ in prompts), encoder.encode_prompts([t for _, t in prompts]), strict=True)
+    )
+    requests = tuple(
+        Request(request_id(lease, i), tuple(token_ids[i]), params[i], lease.priority)
+        for i in params
+    )
+    return Prepared(
+        requests,
+        {r.request_id: i for r, i in zip(requests, params, strict=True)},
+        {i: p.seed for i, p in params.items()},
+        tuple(refused),
+    )
+
+
+def row_params(lease: ChunkLease, row: Mapping[str, Any]) -> SamplingParams:
+    """The row's own parameters over the job's, with a seed in any case.
+
+    Raises:
+        RequestError: a value is out of range.
+    """
+    values: dict[str, Any] = dict(lease.options.get("sampling") or {})
+    values.update(json.loads(row["params"]) if row["params"] else {})
+    values.setdefault("seed", derived_seed(lease.seed, row["row_index"]))
+    stop = values.get("stop", ())
+    values["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
+    values["stop_token_ids"] = tuple(values.get("stop_token_ids", ()))
+    return SamplingParams(**values)
+
+
+def _refusal(row_index: int, error: RequestError, line: int) -> RowResult:
+    return RowResult(
+        row_index,
+        finish_reason="error",
+        error=RowErrorInfo(error.code, str(error), line, error.field),
+    )

@@ -1,0 +1,173 @@
+"""One worker: its leases, its engine, and the threads that keep both alive."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import uuid
+
+import pyarrow as pa
+
+from engine.messages import Ready
+from jobs import finalize
+from jobs.parts import read_chunk_input, write_part
+from jobs.records import ChunkLease
+from jobs.spool import SpoolWriter, read_spool
+from jobs.storage import JobFolder, Storage
+from jobs.store import Store
+from worker.bridge import EngineBridge
+from worker.chunk_run import ChunkRun, Stop
+from worker.errors import WorkerError
+from worker.fingerprint import fingerprint
+from worker.options import WorkerOptions
+from worker.periodic import Periodic
+from worker.prompts import PromptEncoder
+from worker.requests import prepare
+
+log = logging.getLogger("pagemill.worker")
+
+
+class Worker:
+    """Runs chunks; each call of `run_chunk` comes from a thread of its own.
+
+    Attributes:
+        draining: set once no new chunk may be begun.
+        failure: why no engine can be had any more, if so.
+    """
+
+    def __init__(self, options: WorkerOptions, store: Store, storage: Storage) -> None:
+        self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.options = options
+        self.store = store
+        self.storage = storage
+        self.failure: WorkerError | None = None
+        self.draining = threading.Event()
+        self._bridge = EngineBridge(options.engine, self._engine_failed)
+        self._runs: dict[str, ChunkRun] = {}
+        self._runs_lock = threading.Lock()
+        self._ready: Ready | None = None
+        self._encoder: PromptEncoder | None = None
+        settings = options.settings
+        self._heartbeat = Periodic("heartbeat", settings.heartbeat_seconds, self._renew)
+        self._spooler = Periodic("spooler", settings.spool_seconds, self._flush)
+
+    def start(self) -> None:
+        """Load the model.
+
+        Raises:
+            WorkerError: it cannot be served.
+        """
+        self._ready = self._bridge.start()
+        self._encoder = PromptEncoder(self._ready.model_path)
+        self._heartbeat.start()
+        self._spooler.start()
+
+    def close(self) -> None:
+        """End the engine and the threads; chunks must have been left before."""
+        self._heartbeat.stop()
+        self._spooler.stop()
+        self._bridge.close()
+
+    @property
+    def held(self) -> int:
+        """Chunks that this worker works on."""
+        with self._runs_lock:
+            return len(self._runs)
+
+    def hand_back(self) -> None:
+        """Leave all chunks at once; others go on where these stand."""
+        self.draining.set()
+        for run in self._current():
+            run.stop(Stop.HAND_BACK)
+
+    def run_chunk(self, chunk_id: str) -> None:
+        """Claim the best free chunk (this one, if it is free) and bring it to its end."""
+        if self.draining.is_set():
+            return
+        lease = self.store.claim_chunk(self.id, self.options.model, preferred=chunk_id)
+        if lease is None:
+            return
+        log.info("chunk %s: leased (epoch %d, %d rows)", lease.chunk_id, lease.epoch, lease.rows)
+        try:
+            self._run(lease)
+        except Exception:
+            # The lease is left to run out: to hand the chunk back at once would only bring it
+            # back at once. What was spooled stays; the next worker starts from there.
+            log.exception("chunk %s: failed here; its lease is left to run out", lease.chunk_id)
+        else:
+            finalize.drive(self.store, self.storage, self.id, lease.job_id)
+
+    def _run(self, lease: ChunkLease) -> None:
+        assert self._ready is not None
+        assert self._encoder is not None
+        folder = self.storage.job(lease.folder)
+        table = read_chunk_input(folder, lease.input_path, lease.ordinal)
+        rows = table.select(["row_index", "line", "prompt", "messages", "params"]).to_pylist()
+        mark = fingerprint(lease, self._ready, self._encoder.digest)
+        adopted = read_spool(folder, lease.chunk_id, mark)
+        if adopted:
+            log.info("chunk %s: %d finished rows adopted", lease.chunk_id, len(adopted))
+        run = ChunkRun(
+            lease,
+            SpoolWriter(folder, lease.chunk_id, lease.epoch, mark),
+            {r["row_index"]: r["line"] for r in rows},
+            adopted,
+        )
+        with self._runs_lock:
+            self._runs[lease.chunk_id] = run
+        try:
+            if self.draining.is_set() and self.failure is not None:
+                run.stop(Stop.HAND_BACK)
+            todo = [r for r in rows if r["row_index"] not in adopted]
+            for prepared in prepare(lease, todo, self._encoder):
+                if run.stop_reason is not None:
+                    break
+                run.expect(prepared)
+                self._bridge.submit(prepared.requests, run.accept)
+            reason = run.wait()
+            self._bridge.abort(run.unfinished())
+            if reason is None:
+                self._commit(lease, folder, run, table)
+            elif reason is not Stop.LEASE_LOST:
+                run.flush()
+                self.store.release_chunk(lease, run.counts())
+            log.info("chunk %s: %s", lease.chunk_id, reason.value if reason else "done")
+        finally:
+            with self._runs_lock:
+                del self._runs[lease.chunk_id]
+
+    def _commit(self, lease: ChunkLease, folder: JobFolder, run: ChunkRun, rows: pa.Table) -> None:
+        part = write_part(folder, lease, rows, run.results())
+        if not self.store.commit_chunk(lease, part, run.counts()):
+            log.warning(
+                "chunk %s: fenced; another worker has it since epoch %d",
+                lease.chunk_id, lease.epoch,
+            )  # fmt: skip
+
+    def _current(self) -> list[ChunkRun]:
+        with self._runs_lock:
+            return list(self._runs.values())
+
+    def _renew(self) -> None:
+        runs = {run.lease.chunk_id: run for run in self._current()}
+        if not runs:
+            return
+        running = self._bridge.running()
+        renewal = self.store.renew(
+            self.id, {i: (run.lease.epoch, run.counts(running)) for i, run in runs.items()}
+        )
+        for chunk_id in renewal.lost:
+            runs[chunk_id].stop(Stop.LEASE_LOST)
+        for chunk_id in renewal.stopping:
+            runs[chunk_id].stop(Stop.JOB_STOPPING)
+
+    def _flush(self) -> None:
+        for run in self._current():
+            run.flush()
+
+    def _engine_failed(self, error: WorkerError) -> None:
+        log.error("%s", error)
+        self.failure = error
+        self.hand_back()

@@ -1,0 +1,76 @@
+"""What every worker does beside its chunks, so that nothing that was lost stays lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from jobs import finalize
+from worker.periodic import Periodic
+from worker.runtime import Worker
+
+log = logging.getLogger("pagemill.worker")
+
+WAKE_SECONDS = 1.0  # how often a worker without a broker looks for work
+
+
+class Sweeper:
+    """Looks for work and for work that was lost.
+
+    Chunks whose lease ran out are queued again, overdue jobs expire, windows and jobs that
+    are complete are merged and finalized, and queued chunks get a (new) message. With a
+    broker these are chunks that no message names any more; without one it is how this worker
+    finds any work at all, and it asks for as many chunks as it has free threads.
+
+    Args:
+        send: sends the message that wakes a worker for (job id, chunk id).
+    """
+
+    def __init__(self, worker: Worker, send: Callable[[str, str], None]) -> None:
+        self._worker = worker
+        self._send = send
+        settings = worker.options.settings
+        self._has_broker = settings.has_broker
+        self._sweep = Periodic("sweeper", settings.sweep_seconds, self.sweep)
+        self._wake = Periodic(
+            "waker",
+            settings.sweep_seconds
+            if self._has_broker
+            else min(WAKE_SECONDS, settings.sweep_seconds),
+            self.wake,
+        )
+
+    def start(self) -> None:
+        self._sweep.start()
+        self._wake.start()
+
+    def stop(self) -> None:
+        self._sweep.stop()
+        self._wake.stop()
+
+    def nudge(self) -> None:
+        """A chunk ended: look for the next one now."""
+        self._wake.nudge()
+
+    def sweep(self) -> None:
+        worker = self._worker
+        requeued = worker.store.requeue_expired()
+        if requeued:
+            log.info("%d chunks were lost by other workers and are queued again", requeued)
+            self.nudge()
+        worker.store.expire_overdue()
+        finalize.drive(worker.store, worker.storage, worker.id)
+
+    def wake(self) -> None:
+        worker = self._worker
+        if worker.draining.is_set():
+            return
+        if self._has_broker:
+            chunks = worker.store.chunks_to_wake()
+        else:
+            free = worker.options.concurrency - worker.held
+            if free <= 0 or worker.options.model not in worker.store.models_wanted():
+                return
+            chunks = worker.store.chunks_to_wake(free, 0.0, worker.options.model)
+        for job_id, chunk_id in chunks:
+            self._send(job_id, chunk_id)
