@@ -9,6 +9,7 @@
     ├── JobNotFound            no job of that id
     ├── StateConflict          the job's state does not allow what was asked
     ├── OutputNotReady         results were asked for before there are any
+    ├── OutputError            finished rows do not add up: one is missing, twice there, or torn
     └── RowError               one row is refused: it becomes an error row (never the end of a job)
 
 A message says what was wrong, where (file, line, row, field), and what to do.
@@ -69,6 +70,15 @@ class OutputNotReady(JobsError):
     """Results were asked for before there are any."""
 
     exit_code = 75
+
+
+class OutputError(JobsError):
+    """Finished rows do not add up to the job: one is missing, twice there, or unreadable.
+
+    Trying again would not help: the files themselves are at fault.
+    """
+
+    exit_code = 70
 
 
 class RowError(JobsError):

@@ -1,0 +1,216 @@
+"""Parquet files of output rows: the part of a chunk, a merged window, a published file.
+
+All of them have the output schema of their job and say in their metadata whose rows they hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import jobs
+from jobs import layout
+from jobs.errors import OutputError, StorageError
+from jobs.records import ChunkLease, RowResult
+from jobs.schema import OUTPUT, RESULT, carried_fields, output_schema
+from jobs.spool import result_table
+from jobs.storage import JobFolder
+
+READ_ROWS = 1024  # rows that are read at once of a file that need not fit in memory
+_COMPRESSION = "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What the metadata of an output file says, under the keys `pagemill.<name>`.
+
+    Attributes:
+        version: version of the job that computed the rows.
+        software: version of pagemill that wrote the file.
+        fingerprint: what decided the answers (see `jobs.spool`), where one value holds for all
+            rows of the file.
+    """
+
+    job: str
+    version: int
+    model: str
+    software: str = jobs.__version__
+    fingerprint: str | None = None
+
+    def metadata(self) -> dict[str, str]:
+        values = {
+            "job": self.job,
+            "version": str(self.version),
+            "model": self.model,
+            "software": self.software,
+            "fingerprint": self.fingerprint,
+        }
+        return {f"pagemill.{name}": value for name, value in values.items() if value is not None}
+
+
+def read_chunk_input(folder: JobFolder, input_path: str, ordinal: int) -> pa.Table:
+    """The rows of one chunk: one row group of the normalized copy; nothing else is read.
+
+    Raises:
+        OutputError: the copy is missing, damaged, or has no such row group.
+    """
+    with open_parquet(folder, input_path) as file:
+        if not 0 <= ordinal < file.num_row_groups:
+            raise OutputError(
+                f"{folder.at(input_path)} has {file.num_row_groups} row groups, none for chunk "
+                f"{ordinal}; it is not the copy that this job was planned with"
+            )
+        return file.read_row_group(ordinal)
+
+
+def job_schema(folder: JobFolder, input_path: str) -> pa.Schema:
+    """The output schema of a job, from its normalized copy."""
+    with open_parquet(folder, input_path) as file:
+        return output_schema(carried_fields(file.schema_arrow))
+
+
+def write_part(
+    folder: JobFolder,
+    lease: ChunkLease,
+    rows: pa.Table,
+    results: Mapping[int, RowResult],
+    fingerprint: str | None = None,
+) -> str:
+    """Write the part of a finished chunk, in the order of its rows; returns its path.
+
+    Args:
+        rows: the chunk's row group of the normalized copy.
+        results: the outcome of each of these rows, by row_index.
+
+    Raises:
+        OutputError: a row has no result, or a result belongs to no row.
+        StorageError: the part cannot be written.
+    """
+    wanted = set(rows.column("row_index").to_pylist())
+    missing, foreign = sorted(wanted - results.keys()), sorted(results.keys() - wanted)
+    if missing or foreign:
+        raise OutputError(
+            f"chunk {lease.chunk_id}: {len(wanted)} rows, {len(results)} results; "
+            f"rows without a result: {some(missing)}; results without a row: {some(foreign)}"
+        )
+    table = answered(rows, results, lease.model)
+    path = layout.part(lease.chunk_id, lease.epoch)
+    facts = FileFacts(lease.job_id, lease.version, lease.model, fingerprint=fingerprint)
+    write_output(folder, path, [table], table.schema, facts)
+    return path
+
+
+def answered(rows: pa.Table, results: Mapping[int, RowResult], model: str) -> pa.Table:
+    """Output rows for those rows of a normalized copy that have a result, in the same order.
+
+    An error that names no line gets the line of its row.
+    """
+    indices = rows.column("row_index").to_pylist()
+    if any(index not in results for index in indices):
+        rows = rows.filter(pa.array([index in results for index in indices]))
+    outcomes = [
+        _with_line(results[index], line)
+        for index, line in zip(
+            rows.column("row_index").to_pylist(), rows.column("line").to_pylist(), strict=True
+        )
+    ]
+    ours = result_table(outcomes)
+    columns = {name: ours.column(name) for name in RESULT.names}
+    columns["custom_id"] = rows.column("custom_id")
+    columns["model"] = pa.array([model] * len(outcomes), pa.string())
+    carried = [rows.column(i) for i in range(rows.num_columns) if _is_carried(rows.schema[i])]
+    schema = output_schema(carried_fields(rows.schema))
+    return pa.table([*(columns[name] for name in OUTPUT.names), *carried], schema=schema)
+
+
+def write_output(
+    folder: JobFolder,
+    path: str,
+    tables: Iterable[pa.Table],
+    schema: pa.Schema,
+    facts: FileFacts,
+) -> int:
+    """Write output rows, one row group a table; returns how many rows.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    rows = 0
+    described = schema.with_metadata({**(schema.metadata or {}), **facts.metadata()})
+    with (
+        folder.create(path) as file,
+        pq.ParquetWriter(file, described, compression=_COMPRESSION) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table.cast(described), row_group_size=max(1, table.num_rows))
+            rows += table.num_rows
+    return rows
+
+
+@contextlib.contextmanager
+def open_parquet(folder: JobFolder, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file of the job for reading.
+
+    Raises:
+        OutputError: it is missing or damaged (noticed when opened, or while it is read).
+        StorageError: the storage could not be read.
+    """
+    full = folder.at(path)
+    try:
+        with pq.ParquetFile(full) as file:
+            yield file
+    except FileNotFoundError:
+        raise OutputError(f"{full} is missing; something outside pagemill removed it") from None
+    except pa.ArrowException as error:
+        raise OutputError(f"{full} cannot be read: {error}") from error
+    except OSError as error:
+        # A damaged page is an OSError without an errno; trouble of the disk has one.
+        kind = OutputError if error.errno is None else StorageError
+        raise kind(f"{full} cannot be read: {error}") from error
+
+
+def read_batches(
+    folder: JobFolder, path: str, schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of an output file in their order, with bounded memory.
+
+    Args:
+        schema: columns that are not in the file are null, types are cast to it; None takes the
+            file as it is.
+    """
+    with open_parquet(folder, path) as file:
+        for batch in file.iter_batches(batch_size=READ_ROWS):
+            yield batch if schema is None else _aligned(batch, schema, path)
+
+
+def _aligned(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+    unknown = sorted(set(batch.schema.names) - set(schema.names))
+    if unknown:
+        raise OutputError(f"{path} has columns that its job has not: {', '.join(unknown)}")
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+def some(numbers: list[int], most: int = 5) -> str:
+    """The first few of many numbers, for a message."""
+    shown = ", ".join(map(str, numbers[:most])) or "none"
+    return shown if len(numbers) <= most else f"{shown} and {len(numbers) - most} more"
+
+
+def _with_line(result: RowResult, line: int) -> RowResult:
+    if result.error is None or result.error.line is not None:
+        return result
+    return replace(result, error=replace(result.error, line=line))
+
+
+def _is_carried(field: pa.Field) -> bool:
+    return bool(carried_fields(pa.schema([field])))

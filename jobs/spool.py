@@ -1,0 +1,129 @@
+"""Finished rows of a chunk that still runs, as immutable Arrow IPC stream segments.
+
+A worker that dies loses at most the rows since its last segment. Whoever claims the chunk next
+reads the segments of all earlier leases and computes only the rest.
+
+A stream, not an Arrow file or Parquet: every complete batch of a torn stream can be read, while
+the other two are unreadable without their last bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+
+from jobs import layout
+from jobs.records import RowErrorInfo, RowResult
+from jobs.schema import RESULT
+from jobs.storage import JobFolder
+
+log = logging.getLogger("pagemill.spool")
+
+BATCH_ROWS = 64  # what one torn batch can cost at most
+_FINGERPRINT = b"pagemill.fingerprint"
+_SEGMENT = re.compile(r"e(\d+)-(\d+)\.arrow")
+
+
+class SpoolWriter:
+    """Writes the segments of one lease.
+
+    Args:
+        epoch: epoch of the lease; no other writer uses it, so names never meet.
+        fingerprint: names everything that decides the answers; see `read_spool`.
+    """
+
+    def __init__(self, folder: JobFolder, chunk_id: str, epoch: int, fingerprint: str) -> None:
+        self._folder = folder
+        self._chunk_id = chunk_id
+        self._epoch = epoch
+        self._schema = RESULT.with_metadata({_FINGERPRINT: fingerprint.encode()})
+        self._next = 0
+
+    def write(self, results: Sequence[RowResult]) -> None:
+        """Write one segment; it is on the disk when this returns. No results, no segment.
+
+        Raises:
+            StorageError: the segment cannot be written; nothing of it is left behind.
+        """
+        if not results:
+            return
+        path = layout.spool_segment(self._chunk_id, self._epoch, self._next)
+        with (
+            self._folder.create(path) as file,
+            pa.ipc.new_stream(file, self._schema) as writer,
+        ):
+            for batch in result_table(results).to_batches(max_chunksize=BATCH_ROWS):
+                writer.write_batch(batch.cast(self._schema))
+        self._next += 1
+
+
+def read_spool(folder: JobFolder, chunk_id: str, fingerprint: str | None) -> dict[int, RowResult]:
+    """Every spooled row of a chunk, by row_index.
+
+    Args:
+        fingerprint: only segments that bear it are read; None reads all of them.
+
+    Where two segments hold a row, the one of the older lease, then the earlier segment, wins.
+    Segments that cannot be read are passed over with a warning: their rows are computed again.
+    """
+    found: dict[int, RowResult] = {}
+    for path in sorted(folder.files(layout.spool_folder(chunk_id), "*.arrow"), key=_age):
+        with contextlib.closing(_read_segment(folder, path, fingerprint)) as batches:
+            for batch in batches:
+                for result in results_of(batch):
+                    found.setdefault(result.row_index, result)
+    return found
+
+
+def result_table(results: Iterable[RowResult]) -> pa.Table:
+    """Results as a table of the schema `RESULT`."""
+    rows = list(results)
+    columns: dict[str, list[Any]] = {
+        name: [getattr(row, name) for row in rows] for name in RESULT.names if name != "error"
+    }
+    columns["error"] = [None if row.error is None else _error_values(row.error) for row in rows]
+    return pa.table(columns, schema=RESULT)
+
+
+def results_of(batch: pa.RecordBatch) -> Iterator[RowResult]:
+    """The rows of a batch of the schema `RESULT`."""
+    for row in batch.to_pylist():
+        error = row.pop("error")
+        yield RowResult(**row, error=None if error is None else RowErrorInfo(**error))
+
+
+def _error_values(error: RowErrorInfo) -> dict[str, Any]:
+    return {
+        "code": error.code,
+        "message": error.message,
+        "line": error.line,
+        "field": error.field,
+    }
+
+
+def _age(path: str) -> tuple[int, int]:
+    match = _SEGMENT.fullmatch(PurePosixPath(path).name)
+    return (int(match[1]), int(match[2])) if match else (1 << 62, 0)
+
+
+def _read_segment(
+    folder: JobFolder, path: str, fingerprint: str | None
+) -> Iterator[pa.RecordBatch]:
+    """The complete batches of a segment; none where the fingerprint is another one."""
+    try:
+        with open(folder.at(path), "rb") as file, pa.ipc.open_stream(file) as reader:
+            metadata = reader.schema.metadata or {}
+            if fingerprint is not None and metadata.get(_FINGERPRINT) != fingerprint.encode():
+                return
+            if not reader.schema.equals(RESULT):
+                log.warning("%s is of another version of pagemill and is passed over", path)
+                return
+            yield from reader
+    except (pa.ArrowException, OSError) as error:
+        log.warning("%s is torn or unreadable (%s); its other rows are lost", path, error)
