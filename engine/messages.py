@@ -111,7 +111,7 @@ def decode(data: bytes) -> Message:
         ValueError: the bytes are not such a message.
     """
     body = json.loads(data)
-    cls = _TYPES.get(body.pop("type", None))
+    cls = _TYPES.get(body.pop("type", None)) if isinstance(body, dict) else None
     if cls is AddRequests:
         return AddRequests(tuple(_request(r) for r in body["requests"]))
     if cls is AbortRequests:

@@ -1,0 +1,74 @@
+"""Every message comes out of the pipe as it went in, and nothing else comes out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.messages import (
+    AbortRequests,
+    AddRequests,
+    Crashed,
+    Ready,
+    Refused,
+    Report,
+    Start,
+    TokenCounts,
+    decode,
+    encode,
+)
+from engine.request import FinishReason, Request, RequestOutput
+from engine.sampling_params import SamplingParams
+
+pytestmark = pytest.mark.quick
+
+ids = st.text(min_size=1, max_size=20)
+tokens = st.lists(st.integers(0, 200_000), min_size=1, max_size=50).map(tuple)
+counts = st.integers(0, 10**9)
+params = st.builds(
+    SamplingParams,
+    max_tokens=st.integers(1, 10**6),
+    temperature=st.floats(0, 5),
+    top_k=st.integers(0, 1000),
+    top_p=st.floats(0.01, 1),
+    seed=st.integers(0, 2**63 - 1),
+    stop=st.lists(st.text(min_size=1, max_size=5), max_size=3).map(tuple),
+    stop_token_ids=st.lists(counts, max_size=3).map(tuple),
+    ignore_eos=st.booleans(),
+)
+outputs = st.builds(
+    RequestOutput,
+    request_id=ids,
+    token_ids=tokens,
+    text=st.text(max_size=30),
+    finish_reason=st.sampled_from(FinishReason),
+    prompt_tokens=counts,
+    cached_tokens=counts,
+    completion_tokens=counts,
+    error_code=st.none() | st.text(max_size=5),
+    error_message=st.none() | st.text(max_size=5),
+    error_field=st.none() | st.text(max_size=5),
+)
+running = st.none() | st.dictionaries(ids, st.builds(TokenCounts, counts, counts, counts))
+messages = st.one_of(
+    st.builds(Start, st.just({"model": "m", "block_size": 16})),
+    st.builds(
+        AddRequests,
+        st.lists(st.builds(Request, ids, tokens, params, st.integers(-9, 9))).map(tuple),
+    ),
+    st.builds(AbortRequests, st.lists(ids).map(tuple)),
+    st.builds(Ready, ids, ids, ids, ids, counts, counts, counts, st.floats(0, 100)),
+    st.builds(Refused, st.text()),
+    st.builds(Crashed, st.text()),
+    st.builds(Report, st.lists(outputs, max_size=3).map(tuple), running),
+)
+
+
+@given(messages)
+def test_a_message_survives_the_pipe(message):
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize("data", [b"", b"[]x", b'{"type":"Nothing"}', b"{}", b"[]", b"7"])
+def test_other_bytes_are_refused(data):
+    with pytest.raises(ValueError, match=r"not a message|Expecting|Extra data"):
+        decode(data)
