@@ -7,6 +7,7 @@
     │   ├── UnsupportedModel       architecture, activation, rope type … that we do not have
     │   └── BrokenModel            files are there but do not fit together
     ├── OutOfBlocks            the KV pool has no free block (never leaves the scheduler)
+    ├── InvariantError         the scheduler's own books contradict each other: a bug
     └── RequestError           one request is refused; it has a `code` and a `field`
 
 A message says what was wrong, where, and what to do.
@@ -41,6 +42,10 @@ class BrokenModel(ModelError):
 
 class OutOfBlocks(EngineError):
     """The KV pool has no free block left."""
+
+
+class InvariantError(EngineError, AssertionError):
+    """Something that must always hold in the scheduler does not: a bug of ours."""
 
 
 class RequestError(EngineError):

@@ -1,0 +1,178 @@
+"""Gives sequences their KV blocks and keeps the prefix tree in step with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.blocks import BlockPool, BlockTable
+from engine.errors import InvariantError, OutOfBlocks
+from engine.prefix_tree import PrefixNode, PrefixTree
+from engine.sequence import NEVER, Sequence, SequenceStatus
+
+
+class BlockManager:
+    """The block pool and, with prefix caching, the prefix tree over it."""
+
+    def __init__(self, num_blocks: int, block_size: int, *, enable_prefix_caching: bool) -> None:
+        self.pool = BlockPool(num_blocks)
+        self.block_size = block_size
+        self.tree = PrefixTree(self.pool) if enable_prefix_caching else None
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold `num_tokens` tokens."""
+        return -(-num_tokens // self.block_size)
+
+    def look_up(self, sequence: Sequence) -> PrefixNode | None:
+        """Find how much of a waiting sequence the tree holds by now.
+
+        Goes on from where the last look-up ended, so that asking in every step costs nothing.
+
+        Returns:
+            The pending node that the sequence should wait for, or None.
+        """
+        if self.tree is None:
+            return None
+        node, depth = sequence.prefix_node, sequence.prefix_depth
+        if node is None or not node.attached:
+            node, depth = self.tree.root, 0
+        # One token at least has to be computed, to have its logits.
+        limit = (sequence.num_tokens - 1) // self.block_size
+        sequence.prefix_node, sequence.prefix_depth, pending = self.tree.descend(
+            node, depth, limit, lambda index: self._block_tokens(sequence, index)
+        )
+        return pending
+
+    def admit(self, sequence: Sequence, reserve: int) -> bool:
+        """Give a looked-up sequence blocks for all of its tokens and make it a leader.
+
+        Args:
+            reserve: blocks that must stay available afterwards.
+
+        Returns:
+            False if there are too few blocks; then nothing has changed.
+        """
+        depth = sequence.prefix_depth
+        wanted = self.blocks_for(sequence.num_tokens) - depth
+        spare = self.pool.num_available - wanted - reserve
+        if spare < 0:
+            return False
+        if self.tree is not None and depth:
+            assert sequence.prefix_node is not None
+            if self.tree.num_cached_above(sequence.prefix_node) > spare:
+                return False
+            sequence.block_table.share(self.tree.blocks_to(sequence.prefix_node))
+        sequence.block_table.grow(wanted)
+        sequence.num_computed_tokens = depth * self.block_size
+        self._lead(sequence)
+        return True
+
+    def grow(self, sequence: Sequence) -> bool:
+        """Make room for the sequence's next token; false if no block is available."""
+        try:
+            sequence.block_table.grow()
+        except OutOfBlocks:
+            return False
+        return True
+
+    def publish(self, sequence: Sequence) -> None:
+        """Enter the blocks that a retired step has filled into the tree."""
+        assert self.tree is not None
+        assert sequence.prefix_node is not None
+        while sequence.num_computed_tokens >= sequence.publish_at:
+            depth = sequence.prefix_depth
+            block = sequence.block_table[depth]
+            if sequence.leading:
+                announced = sequence.leading.pop()
+                node = announced if self.tree.commit(announced, block) else None
+            else:
+                node = self.tree.insert(
+                    sequence.prefix_node, self._block_tokens(sequence, depth), block
+                )
+            if node is None:
+                # Its further blocks have no place below a node that it does not hold.
+                sequence.leading.clear()
+                sequence.publish_at = NEVER
+                return
+            sequence.prefix_node, sequence.prefix_depth = node, depth + 1
+            sequence.publish_at += self.block_size
+
+    def prove(self, sequence: Sequence) -> None:
+        """The sequence's logits were finite, so the blocks that it reads are sound."""
+        if self.tree is not None and sequence.prefix_node is not None:
+            self.tree.prove(sequence.prefix_node)
+
+    def distrust(self, sequence: Sequence) -> None:
+        """The sequence's logits were not finite: forget the blocks that may be the cause."""
+        if self.tree is not None and sequence.prefix_node is not None:
+            self.tree.distrust(sequence.prefix_node)
+
+    def release(self, sequence: Sequence) -> None:
+        """Take all blocks back; what it was going to compute leaves the tree."""
+        if self.tree is not None and sequence.leading and sequence.leading[-1].attached:
+            self.tree.remove(sequence.leading[-1])
+        sequence.leading.clear()
+        sequence.publish_at = NEVER
+        sequence.block_table.release()
+        sequence.num_computed_tokens = 0
+
+    def _lead(self, sequence: Sequence) -> None:
+        if self.tree is None:
+            return
+        assert sequence.prefix_node is not None
+        depth, full = sequence.prefix_depth, sequence.num_tokens // self.block_size
+        chain = self.tree.reserve(
+            sequence.prefix_node,
+            (self._block_tokens(sequence, index) for index in range(depth, full)),
+        )
+        sequence.leading = chain[::-1]
+        # A prompt that ends with a block which somebody else has already keeps a duplicate.
+        duplicate = full > depth and not chain
+        sequence.publish_at = NEVER if duplicate else (depth + 1) * self.block_size
+
+    def _block_tokens(self, sequence: Sequence, index: int) -> tuple[int, ...]:
+        return sequence.tokens(index * self.block_size, (index + 1) * self.block_size)
+
+    def check_invariants(self, holders: Iterable[Sequence]) -> None:
+        """Verify pool, tree and the tables of all sequences that hold blocks.
+
+        Raises:
+            InvariantError: says what is wrong.
+        """
+        holders = list(holders)
+        self.pool.check_invariants(sequence.block_table for sequence in holders)
+        if self.tree is not None:
+            leading = (node for sequence in holders for node in sequence.leading)
+            self.tree.check_invariants(self.block_size, leading)
+        for sequence in holders:
+            self._check_table(sequence, sequence.block_table)
+            self._check_path(sequence)
+
+    def _check_table(self, sequence: Sequence, table: BlockTable) -> None:
+        name = f"sequence {sequence.request_id!r}"
+        if len(set(table.ids)) != len(table):
+            raise InvariantError(f"{name} names a block twice: {table.ids}")
+        stored = sequence.num_tokens - bool(sequence.output_token_ids)
+        if len(table) < self.blocks_for(max(stored, sequence.num_computed_tokens)):
+            raise InvariantError(f"{name} has {len(table)} blocks for {stored} tokens")
+        if sequence.status is not SequenceStatus.RUNNING:
+            return
+        for block in table.ids[sequence.num_computed_tokens // self.block_size :]:
+            if self.pool.references(block) != 1 or self.pool.is_listed(block):
+                raise InvariantError(f"{name} will write block {block}, which it does not own")
+
+    def _check_path(self, sequence: Sequence) -> None:
+        node = sequence.prefix_node
+        if self.tree is None or node is None or not node.attached:
+            return
+        name = f"sequence {sequence.request_id!r}"
+        if sequence.num_computed_tokens < sequence.prefix_depth * self.block_size:
+            raise InvariantError(f"{name} has published blocks that it has not computed")
+        for index in reversed(range(sequence.prefix_depth)):
+            if node.block != sequence.block_table[index]:
+                raise InvariantError(f"{name} does not hold block {index} of its prefix")
+            if node.tokens != self._block_tokens(sequence, index):
+                raise InvariantError(f"{name} reads block {index} of another prefix")
+            assert node.parent is not None
+            node = node.parent
+        if node is not self.tree.root:
+            raise InvariantError(f"{name} stands at a wrong depth of the tree")

@@ -1,0 +1,408 @@
+"""The scheduler: which tokens of which sequences the next step computes.
+
+Continuous batching (Yu et al. 2022, Orca) with chunked prefill (Agrawal et al. 2024,
+https://arxiv.org/abs/2403.02310): every step takes one token of each sequence that decodes and
+fills the rest of its token budget with pieces of prompts. Pure Python, without torch.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.batch import Batch, SampledToken, ScheduledSequence
+from engine.block_manager import BlockManager
+from engine.errors import EngineError, InvariantError, RequestError
+from engine.request import FinishReason, Request
+from engine.scheduler_config import SchedulerConfig
+from engine.sequence import Sequence, SequenceStatus
+from engine.waiting import WaitingQueue
+
+__all__ = ["Scheduler", "SchedulerConfig", "SchedulerStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStats:
+    """Counts since the start, and how the KV pool stands now.
+
+    Attributes:
+        steps: batches that were planned.
+        prompt_tokens: prompt tokens of the requests that were admitted; each request once.
+        cached_tokens: those of them that were found in the prefix cache.
+        generated_tokens: tokens that requests were given.
+        preemptions: times a sequence lost its blocks to another.
+        blocks_used: blocks that sequences hold.
+        blocks_cached: blocks kept for the prefix cache alone, taken back when needed.
+        blocks_total: size of the pool.
+    """
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    blocks_used: int = 0
+    blocks_cached: int = 0
+    blocks_total: int = 0
+
+
+class Scheduler:
+    """Requests in, batches out; what a batch gave comes back through `retire`.
+
+    `schedule` and `retire` alternate; `add`, `abort` and `finish` are allowed at any time.
+    Not thread-safe.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.config = config
+        caching = config.enable_prefix_caching
+        self._blocks = BlockManager(
+            config.num_blocks, config.block_size, enable_prefix_caching=caching
+        )
+        self._waiting = WaitingQueue(config.block_size if caching else None)
+        self._max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
+        self._sequences: dict[str, Sequence] = {}  # all that have not ended
+        self._running: list[Sequence] = []  # by rank
+        self._in_flight: tuple[Batch, list[Sequence]] | None = None
+        self._ended_in_flight: list[Sequence] = []
+        self._arrivals = 0
+        self._steps = 0
+        self._prompt_tokens = 0
+        self._cached_tokens = 0
+        self._generated_tokens = 0
+        self._preemptions = 0
+
+    @property
+    def has_unfinished(self) -> bool:
+        return bool(self._sequences)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._sequences) - len(self._running)
+
+    @property
+    def running_sequences(self) -> tuple[Sequence, ...]:
+        """The sequences that hold a place in the batch, the first to be served first."""
+        return tuple(self._running)
+
+    @property
+    def stats(self) -> SchedulerStats:
+        pool = self._blocks.pool
+        return SchedulerStats(
+            steps=self._steps,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
+            generated_tokens=self._generated_tokens,
+            preemptions=self._preemptions,
+            blocks_used=pool.num_used,
+            blocks_cached=pool.num_cached,
+            blocks_total=pool.num_blocks,
+        )
+
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            RequestError: it can never be served (see `SchedulerConfig.longest_answer`), or one
+                of the same id has not ended (`duplicate_request`).
+        """
+        longest_answer = self.config.longest_answer(request)
+        if request.request_id in self._sequences:
+            raise RequestError(
+                "duplicate_request",
+                f"a request {request.request_id!r} is still in the engine; wait for its answer, "
+                "abort it, or use another id",
+                "request_id",
+            )
+        params = request.params
+        stop = frozenset() if params.ignore_eos else self.config.eos_token_ids
+        tree = self._blocks.tree
+        sequence = Sequence(
+            request,
+            self._arrivals,
+            pool=self._blocks.pool,
+            root=tree.root if tree is not None else None,
+            max_output_tokens=longest_answer,
+            stop_token_ids=stop.union(params.stop_token_ids) if params.stop_token_ids else stop,
+        )
+        self._arrivals += 1
+        self._sequences[sequence.request_id] = sequence
+        self._waiting.push(sequence)
+
+    def abort(self, request_id: str) -> Sequence | None:
+        """Take a request back; returns its sequence, or None if the id is unknown."""
+        sequence = self._sequences.get(request_id)
+        if sequence is not None:
+            self._end(sequence, FinishReason.ABORT)
+        return sequence
+
+    def finish(self, request_id: str, reason: FinishReason) -> None:
+        """End a request for a reason that only the caller can see, such as a stop string.
+
+        Raises:
+            EngineError: there is no such request.
+        """
+        sequence = self._sequences.get(request_id)
+        if sequence is None:
+            raise EngineError(f"cannot finish {request_id!r}: no such request has not ended yet")
+        self._end(sequence, reason)
+
+    def schedule(self) -> Batch:
+        """Plan the next step: decodes, then prompts that were begun, then new ones.
+
+        Returns:
+            The batch, to be given back to `retire`; an empty one if there is nothing to do.
+
+        Raises:
+            EngineError: the batch before has not been retired.
+        """
+        if self._in_flight is not None:
+            raise EngineError(
+                f"step {self._steps} has not been retired; retire it before the next schedule()"
+            )
+        planned: list[ScheduledSequence] = []
+        sequences: list[Sequence] = []
+        preemptions = self._preemptions
+        prefills = self._plan_decodes(planned, sequences)
+        budget = self.config.max_num_batched_tokens - len(planned)
+        for sequence in prefills:
+            if budget and sequence.status is SequenceStatus.RUNNING:
+                budget -= self._plan_chunk(sequence, budget, planned, sequences)
+        # What was just preempted would take the blocks back at once.
+        if preemptions == self._preemptions:
+            self._admit(budget, planned, sequences)
+        batch = Batch(self._steps + bool(planned), tuple(planned))
+        if planned:
+            self._steps += 1
+            self._in_flight = batch, sequences
+        return batch
+
+    def retire(self, batch: Batch, sampled: Iterable[SampledToken]) -> list[Sequence]:
+        """Apply what a step gave.
+
+        Args:
+            batch: what the last `schedule` returned.
+            sampled: one token for each sequence of the batch that samples.
+
+        Returns:
+            The sequences that got a token or ended, in the batch's order; those that were
+            aborted since `schedule` are left out.
+
+        Raises:
+            EngineError: the batch is another one, or tokens are missing; nothing is applied.
+        """
+        if not batch:
+            return []
+        if self._in_flight is None or self._in_flight[0] is not batch:
+            raise EngineError(f"step {batch.step} is not the one that was scheduled last")
+        tokens = {token.request_id: token for token in sampled}
+        sequences = self._in_flight[1]
+        for planned in batch.sequences:
+            if planned.samples and planned.request_id not in tokens:
+                raise EngineError(f"step {batch.step} has no token for {planned.request_id!r}")
+        self._in_flight = None
+        changed: list[Sequence] = []
+        ended = False
+        for planned, sequence in zip(batch.sequences, sequences, strict=True):
+            if sequence.status is SequenceStatus.FINISHED:
+                continue
+            token = tokens.get(planned.request_id)
+            if token is not None and token.nan_logits:
+                self._fail(sequence)
+            elif token is not None and planned.samples:
+                self._advance(planned, sequence, token.token_id)
+            else:
+                self._advance(planned, sequence, None)
+                continue
+            changed.append(sequence)
+            ended = ended or sequence.finish_reason is not None
+        if ended:
+            self._drop_ended()
+        for sequence in self._ended_in_flight:
+            self._blocks.release(sequence)
+        self._ended_in_flight.clear()
+        return changed
+
+    def check_invariants(self) -> None:
+        """Verify what must always hold; costs time in proportion to the whole state.
+
+        Raises:
+            InvariantError: says what is wrong.
+        """
+        self._blocks.check_invariants([*self._running, *self._ended_in_flight])
+        if self._running != sorted(self._running, key=lambda s: s.rank):
+            raise InvariantError("running sequences are not in the order of their rank")
+        if len(self._running) > self._max_running:
+            raise InvariantError(f"{len(self._running)} sequences run")
+        waiting = list(self._waiting)
+        known = [s.request_id for s in (*self._running, *waiting)]
+        if sorted(known) != sorted(self._sequences):
+            raise InvariantError(
+                f"{sorted(known)} run or wait, but {sorted(self._sequences)} have not ended"
+            )
+        for sequence in self._running:
+            if sequence.status is not SequenceStatus.RUNNING:
+                raise InvariantError(f"{sequence.request_id!r} runs, but is {sequence.status}")
+        for sequence in waiting:
+            if len(sequence.block_table):
+                raise InvariantError(f"{sequence.request_id!r} waits, but holds blocks")
+        leading = {node for s in self._running for node in s.leading}
+        leading |= {node for s in self._ended_in_flight for node in s.leading}
+        for node in self._waiting.blockers:
+            if node.pending and node not in leading:
+                raise InvariantError("a sequence waits for a block that nobody computes")
+
+    def _plan_decodes(
+        self, planned: list[ScheduledSequence], sequences: list[Sequence]
+    ) -> list[Sequence]:
+        """Plan one token for each decoding sequence; returns those that still prefill."""
+        running, block_size = self._running, self.config.block_size
+        prefills: list[Sequence] = []
+        index = 0
+        while index < len(running):
+            sequence = running[index]
+            computed, table = sequence.num_computed_tokens, sequence.block_table
+            if sequence.num_tokens - computed > 1:
+                prefills.append(sequence)
+            else:
+                if computed == len(table) * block_size and not self._make_room(sequence):
+                    break
+                last = sequence.output_token_ids or sequence.prompt_token_ids
+                planned.append(
+                    ScheduledSequence(
+                        sequence.request_id,
+                        (last[-1],),
+                        computed,
+                        table.ids,
+                        True,
+                        sequence.request.params,
+                    )
+                )
+                sequences.append(sequence)
+            index += 1
+        return prefills
+
+    def _make_room(self, sequence: Sequence) -> bool:
+        """Give a sequence one more block, if need be by preempting those ranked last.
+
+        False if the sequence itself was ranked last and has been preempted.
+        """
+        while not self._blocks.grow(sequence):
+            victim = self._running.pop()
+            self._blocks.release(victim)
+            victim.status = SequenceStatus.WAITING
+            self._waiting.push(victim)
+            self._preemptions += 1
+            if victim is sequence:
+                return False
+        return True
+
+    def _plan_chunk(
+        self,
+        sequence: Sequence,
+        budget: int,
+        planned: list[ScheduledSequence],
+        sequences: list[Sequence],
+    ) -> int:
+        """Plan as much of a prompt as the budget allows; returns the number of tokens."""
+        start, total = sequence.num_computed_tokens, sequence.num_tokens
+        end = min(total, start + budget)
+        planned.append(
+            ScheduledSequence(
+                sequence.request_id,
+                sequence.tokens(start, end),
+                start,
+                sequence.block_table.ids,
+                end == total,
+                sequence.request.params,
+            )
+        )
+        sequences.append(sequence)
+        return end - start
+
+    def _admit(
+        self, budget: int, planned: list[ScheduledSequence], sequences: list[Sequence]
+    ) -> None:
+        self._waiting.begin_step()
+        while budget and len(self._running) < self._max_running:
+            sequence = self._waiting.peek()
+            if sequence is None:
+                break
+            blocker = self._blocks.look_up(sequence)
+            if blocker is not None:
+                self._waiting.hold(blocker)
+                continue
+            # One block for each sequence that runs then, so that nobody is preempted when all
+            # of them need their next block.
+            reserve = len(self._running) + 1 if self._running else 0
+            if not self._blocks.admit(sequence, reserve):
+                break
+            self._waiting.pop()
+            self._enter_batch(sequence)
+            budget -= self._plan_chunk(sequence, budget, planned, sequences)
+
+    def _enter_batch(self, sequence: Sequence) -> None:
+        sequence.status = SequenceStatus.RUNNING
+        bisect.insort(self._running, sequence, key=lambda s: s.rank)
+        if sequence.num_admissions == 0:
+            sequence.cached_tokens = sequence.num_computed_tokens
+            self._prompt_tokens += len(sequence.prompt_token_ids)
+            self._cached_tokens += sequence.cached_tokens
+        sequence.num_admissions += 1
+
+    def _advance(
+        self, planned: ScheduledSequence, sequence: Sequence, token_id: int | None
+    ) -> None:
+        """Apply a step with sound logits to one sequence."""
+        sequence.num_computed_tokens += len(planned.token_ids)
+        if sequence.num_computed_tokens >= sequence.publish_at:
+            self._blocks.publish(sequence)
+        if token_id is None:
+            return
+        self._blocks.prove(sequence)
+        outputs = sequence.output_token_ids
+        outputs.append(token_id)
+        self._generated_tokens += 1
+        if token_id in sequence.stop_token_ids:
+            self._mark_ended(sequence, FinishReason.STOP)
+        elif len(outputs) >= sequence.max_output_tokens:
+            self._mark_ended(sequence, FinishReason.LENGTH)
+
+    def _fail(self, sequence: Sequence) -> None:
+        """End a sequence whose logits were not finite; nothing that it wrote is shared."""
+        sequence.error_code = "nan_logits"
+        self._blocks.distrust(sequence)
+        self._mark_ended(sequence, FinishReason.ERROR)
+
+    def _mark_ended(self, sequence: Sequence, reason: FinishReason) -> None:
+        sequence.status = SequenceStatus.FINISHED
+        sequence.finish_reason = reason
+        del self._sequences[sequence.request_id]
+
+    def _drop_ended(self) -> None:
+        """Take ended sequences out of the batch and their blocks back."""
+        still_running = []
+        for sequence in self._running:
+            if sequence.status is SequenceStatus.RUNNING:
+                still_running.append(sequence)
+            else:
+                self._blocks.release(sequence)
+        self._running = still_running
+
+    def _end(self, sequence: Sequence, reason: FinishReason) -> None:
+        """End one sequence from outside a step."""
+        runs = sequence.status is SequenceStatus.RUNNING
+        self._mark_ended(sequence, reason)
+        if not runs:
+            return
+        self._running.remove(sequence)
+        # The device may still write to the blocks of a sequence in flight.
+        if self._in_flight is None:
+            self._blocks.release(sequence)
+        else:
+            self._ended_in_flight.append(sequence)

@@ -1,0 +1,76 @@
+"""Limits of the scheduler, and which requests can never be served within them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.errors import ConfigError, RequestError
+from engine.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Limits within which requests are served.
+
+    Attributes:
+        num_blocks: size of the KV pool in blocks.
+        block_size: tokens in a block.
+        max_num_seqs: most sequences that run at once.
+        max_num_batched_tokens: token budget of a step; no more sequences run at once than
+            this either, so that each can be given a token.
+        max_model_len: longest sequence (prompt and answer) in tokens.
+        eos_token_ids: the model's own tokens that end an answer.
+        enable_prefix_caching: share the KV of equal prefixes.
+    """
+
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    eos_token_ids: frozenset[int]
+    enable_prefix_caching: bool = True
+
+    def __post_init__(self) -> None:
+        for name in (
+            "num_blocks",
+            "block_size",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_model_len",
+        ):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(f"{name} is {value}; it must be 1 or more")
+
+    def longest_answer(self, request: Request) -> int:
+        """Most tokens that the request can be given: its `max_tokens` within the model's length.
+
+        Raises:
+            RequestError: it can never be served (`empty_prompt`, `prompt_too_long`,
+                `kv_cache_too_small`).
+        """
+        prompt = len(request.token_ids)
+        if prompt == 0:
+            raise RequestError("empty_prompt", "the prompt has no tokens", "prompt")
+        if prompt >= self.max_model_len:
+            raise RequestError(
+                "prompt_too_long",
+                f"the prompt has {prompt} tokens, but prompt and answer together may have "
+                f"{self.max_model_len}; shorten the prompt to {self.max_model_len - 1} tokens "
+                "or fewer",
+                "prompt",
+            )
+        answer = min(request.params.max_tokens, self.max_model_len - prompt)
+        # The last token of an answer is never read, so its KV is never stored.
+        capacity, stored = self.num_blocks * self.block_size, prompt + answer - 1
+        if stored > capacity:
+            raise RequestError(
+                "kv_cache_too_small",
+                f"the prompt has {prompt} tokens and its answer up to {answer}, but the whole KV "
+                f"cache holds {capacity} ({self.num_blocks} blocks of {self.block_size}); lower "
+                "max_tokens, or give the KV cache more memory (num_blocks, "
+                "gpu_memory_utilization; cpu_kv_cache_bytes on a CPU)",
+                "prompt" if prompt > capacity else "max_tokens",
+            )
+        return answer

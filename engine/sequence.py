@@ -1,0 +1,105 @@
+"""One request on its way through the engine."""
+
+from __future__ import annotations
+
+import enum
+
+from engine.blocks import BlockPool, BlockTable
+from engine.prefix_tree import BlockTokens, PrefixNode
+from engine.request import FinishReason, Request
+
+NEVER = 1 << 62
+
+
+class SequenceStatus(enum.Enum):
+    WAITING = "waiting"  # holds no blocks
+    RUNNING = "running"  # holds blocks for all of its tokens
+    FINISHED = "finished"
+
+
+class Sequence:
+    """A request, the tokens that it got, and where their KV is.
+
+    Attributes:
+        arrival: counts the requests of a scheduler; the lower came first.
+        rank: sorts sequences from the first to the last to be served.
+        output_token_ids: generated tokens, the one that stopped it included.
+        finish_reason: None until it has ended.
+        error_code: with `FinishReason.ERROR`, what went wrong.
+        num_computed_tokens: tokens whose KV is in the blocks of `block_table`.
+        cached_tokens: prompt tokens found in the prefix cache at the first admission.
+        num_admissions: times it was taken from the waiting queue into the batch.
+        max_output_tokens: most tokens to generate, within the model's length.
+        stop_token_ids: tokens that end it.
+        prefix_node: deepest known node of the prefix tree on the sequence's path. While it
+            runs, it holds the blocks up to there; while it waits, the node may leave the tree.
+        prefix_depth: number of blocks up to `prefix_node`.
+        leading: pending nodes that it is going to compute, the next one last.
+        publish_at: number of computed tokens at which its next block enters the tree.
+    """
+
+    __slots__ = (
+        "arrival",
+        "block_table",
+        "cached_tokens",
+        "error_code",
+        "finish_reason",
+        "leading",
+        "max_output_tokens",
+        "num_admissions",
+        "num_computed_tokens",
+        "output_token_ids",
+        "prefix_depth",
+        "prefix_node",
+        "prompt_token_ids",
+        "publish_at",
+        "rank",
+        "request",
+        "request_id",
+        "status",
+        "stop_token_ids",
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        arrival: int,
+        *,
+        pool: BlockPool,
+        root: PrefixNode | None,
+        max_output_tokens: int,
+        stop_token_ids: frozenset[int],
+    ) -> None:
+        self.request = request
+        self.request_id = request.request_id
+        self.arrival = arrival
+        self.rank = (-request.priority, arrival)
+        self.prompt_token_ids = request.token_ids
+        self.output_token_ids: list[int] = []
+        self.max_output_tokens = max_output_tokens
+        self.stop_token_ids = stop_token_ids
+        self.status = SequenceStatus.WAITING
+        self.finish_reason: FinishReason | None = None
+        self.error_code: str | None = None
+        self.num_computed_tokens = 0
+        self.cached_tokens = 0
+        self.num_admissions = 0
+        self.block_table = BlockTable(pool)
+        self.prefix_node = root
+        self.prefix_depth = 0
+        self.leading: list[PrefixNode] = []
+        self.publish_at = NEVER
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and generated tokens."""
+        return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    def tokens(self, start: int, end: int) -> BlockTokens:
+        """The token ids at positions `start .. end - 1`; costs what it returns."""
+        prompt_length = len(self.prompt_token_ids)
+        if end <= prompt_length:
+            return self.prompt_token_ids[start:end]
+        if start >= prompt_length:
+            return tuple(self.output_token_ids[start - prompt_length : end - prompt_length])
+        return self.prompt_token_ids[start:] + tuple(self.output_token_ids[: end - prompt_length])

@@ -1,0 +1,231 @@
+"""The queue of sequences that hold no blocks.
+
+Order: priority; then sequences that were preempted; then groups of equal first block, so that a
+cached prefix is used while it is hot; then arrival. A group's turn takes the members that are
+there when it begins and goes to the group whose head has waited longest, so nobody starves.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Hashable, Iterator
+from heapq import heappop, heappush
+
+from engine.prefix_tree import PrefixNode
+from engine.sequence import Sequence, SequenceStatus
+
+# Followers of one group to park before the step looks at other groups.
+PARKED_PER_TURN = 16
+
+_Heap = list[tuple[int, Sequence]]
+
+
+class WaitingQueue:
+    """Waiting sequences; all calls are O(log n), whatever is blocked.
+
+    Sequences that finish while they wait are dropped when they come up.
+
+    Args:
+        block_size: tokens of the first block by which sequences are grouped; None for plain
+            order of arrival.
+    """
+
+    def __init__(self, block_size: int | None) -> None:
+        self._block_size = block_size
+        self._levels: dict[int, _Level] = {}
+        self._order: list[int] = []  # negated priorities, ascending
+        self._parked: dict[PrefixNode, list[Sequence]] = {}
+
+    def push(self, sequence: Sequence) -> None:
+        """Queue a new, preempted or woken sequence at its place."""
+        key = -sequence.request.priority
+        level = self._levels.get(key)
+        if level is None:
+            level = self._levels[key] = _Level()
+            bisect.insort(self._order, key)
+        if sequence.num_admissions:
+            heappush(level.returning, (sequence.arrival, sequence))
+        else:
+            level.add(self._group_of(sequence), sequence)
+
+    def peek(self) -> Sequence | None:
+        """The sequence to serve next; None if all wait for something."""
+        index = 0
+        while index < len(self._order):
+            key = self._order[index]
+            level = self._levels[key]
+            sequence = level.peek()
+            if sequence is not None:
+                return sequence
+            if level.is_empty:
+                del self._levels[key], self._order[index]
+            else:
+                index += 1
+        return None
+
+    def pop(self) -> Sequence:
+        """Take out the sequence that `peek` has just returned."""
+        sequence = self.peek()
+        assert sequence is not None
+        heappop(self._levels[-sequence.request.priority].source)
+        return sequence
+
+    def hold(self, blocker: PrefixNode) -> None:
+        """Pass over the sequence that `peek` has just returned until `blocker` is resolved.
+
+        Where the blocker is the first block, the whole group needs it and is set aside for the
+        step. Otherwise the sequence is parked, and the group is set aside only when many of its
+        members were parked in a row: the step should reach other groups.
+        """
+        sequence = self.peek()
+        assert sequence is not None
+        level = self._levels[-sequence.request.priority]
+        if level.in_turn and sequence.prefix_depth == 0:
+            level.set_turn_aside()
+            return
+        heappop(level.source)
+        self._parked.setdefault(blocker, []).append(sequence)
+        level.parked += 1
+        if level.in_turn and level.parked >= PARKED_PER_TURN:
+            level.set_turn_aside()
+
+    def begin_step(self) -> None:
+        """Queue again what was set aside and what no longer has to wait."""
+        for level in self._levels.values():
+            level.restore()
+        resolved = [node for node in self._parked if not node.pending]
+        for node in resolved:
+            for sequence in self._parked.pop(node):
+                if sequence.status is SequenceStatus.WAITING:
+                    self.push(sequence)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """All waiting sequences, in no order."""
+        for level in self._levels.values():
+            yield from level.sequences()
+        for parked in self._parked.values():
+            yield from (s for s in parked if s.status is SequenceStatus.WAITING)
+
+    @property
+    def blockers(self) -> Iterator[PrefixNode]:
+        """The nodes that parked sequences wait for."""
+        return iter(self._parked)
+
+    def _group_of(self, sequence: Sequence) -> Hashable:
+        if self._block_size is None:
+            return ()
+        if len(sequence.prompt_token_ids) <= self._block_size:
+            return sequence.arrival  # no block that it could share: a group of its own
+        return sequence.prompt_token_ids[: self._block_size]
+
+
+class _Level:
+    """The sequences of one priority.
+
+    Attributes:
+        returning: preempted ones by arrival.
+        source: the heap from which `peek` took its answer.
+        parked: sequences parked in this turn.
+    """
+
+    def __init__(self) -> None:
+        self.returning: _Heap = []
+        self.source: _Heap = self.returning
+        self.parked = 0
+        self._groups: dict[Hashable, _Heap] = {}
+        # Heap of (arrival, group). The valid entry of a group is the one in `_entered`; a group
+        # in its turn or set aside has none.
+        self._order: list[tuple[int, Hashable]] = []
+        self._entered: dict[Hashable, int] = {}
+        self._turn: Hashable = None  # the group that is being served
+        self._turn_end = 0
+        self._newest = 0
+        self._aside: list[Hashable] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.returning and not self._groups
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether `peek` took its answer from a group."""
+        return self.source is not self.returning
+
+    def add(self, key: Hashable, sequence: Sequence) -> None:
+        group = self._groups.get(key)
+        self._newest = max(self._newest, sequence.arrival)
+        if group is None:
+            self._groups[key] = [(sequence.arrival, sequence)]
+            self._enter(key)
+            return
+        heappush(group, (sequence.arrival, sequence))
+        if sequence.arrival < self._entered.get(key, -1):
+            self._enter(key)
+
+    def peek(self) -> Sequence | None:
+        self.source = self.returning
+        sequence = _head(self.returning)
+        if sequence is not None:
+            return sequence
+        while self._turn is not None or self._begin_turn():
+            group = self._groups[self._turn]
+            sequence = _head(group)
+            if sequence is not None and sequence.arrival <= self._turn_end:
+                self.source = group
+                return sequence
+            self._end_turn()
+        return None
+
+    def set_turn_aside(self) -> None:
+        """Leave the current group alone until `restore`."""
+        self._aside.append(self._turn)
+        self._turn = None
+        self.source = self.returning
+
+    def restore(self) -> None:
+        for key in self._aside:
+            self._enter(key)
+        self._aside.clear()
+
+    def sequences(self) -> Iterator[Sequence]:
+        for heap in (self.returning, *self._groups.values()):
+            yield from (s for _, s in heap if s.status is SequenceStatus.WAITING)
+
+    def _begin_turn(self) -> bool:
+        while self._order:
+            arrival, key = heappop(self._order)
+            if self._entered.get(key) != arrival:
+                continue
+            del self._entered[key]
+            group = self._groups[key]
+            head = _head(group)
+            if head is None:
+                del self._groups[key]
+            elif head.arrival > arrival:
+                self._enter(key)
+            else:
+                self._turn, self._turn_end, self.parked = key, self._newest, 0
+                return True
+        return False
+
+    def _end_turn(self) -> None:
+        key, self._turn = self._turn, None
+        if self._groups[key]:
+            self._enter(key)
+        else:
+            del self._groups[key]
+
+    def _enter(self, key: Hashable) -> None:
+        arrival = self._groups[key][0][0]
+        self._entered[key] = arrival
+        heappush(self._order, (arrival, key))
+
+
+def _head(heap: _Heap) -> Sequence | None:
+    """The first sequence that still waits; finished ones before it are dropped."""
+    while heap:
+        sequence = heap[0][1]
+        if sequence.status is SequenceStatus.WAITING:
+            return sequence
+        heappop(heap)
+    return None
