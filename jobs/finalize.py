@@ -1,0 +1,191 @@
+"""From committed parts to a published version, in any process and without a model.
+
+Each window is merged under a lease of its own as soon as its chunks are done, so what is left
+at the end is short: give the merged files their published names, write the manifest, then
+`_SUCCESS`, then the end in SQL. Every step may be repeated after a crash, and run at the same
+time by a process whose lease ran out: files are immutable, the manifest is written once, and
+SQL takes the result of the newest lease only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+import orjson
+
+from jobs import layout
+from jobs.errors import JobsError, OutputError
+from jobs.garbage import collect
+from jobs.gather import gathered
+from jobs.manifest import FileEntry, describe, manifest_bytes, manifest_files, read_manifest
+from jobs.parts import FileFacts, job_schema, some, write_output
+from jobs.records import Counts, JobRecord, MergeLease, WindowSpec
+from jobs.storage import JobFolder, Storage
+from jobs.store import Store
+
+log = logging.getLogger("pagemill.finalize")
+
+
+def drive(store: Store, storage: Storage, owner: str, job_id: str | None = None) -> int:
+    """Do every merge and every finalization that is due; returns how many were done here.
+
+    Workers call it after each chunk and in each sweep, `cancel` after a cancellation. Work that
+    another process holds is left to it.
+
+    Args:
+        owner: who holds the leases meanwhile.
+        job_id: look at this job only.
+
+    A job whose files do not add up is failed with code `output_incomplete`. Trouble that may
+    pass, such as a full disk, is logged, and the next call tries again once the lease ran out.
+    """
+    done = 0
+    for job, window in store.windows_to_merge():
+        if job_id in (None, job):
+            done += _attempt(store, storage, store.claim_window(job, window, owner), merge_window)
+    for job in store.jobs_to_finalize():
+        if job_id in (None, job):
+            done += _attempt(store, storage, store.claim_finalization(job, owner), finalize_job)
+    return done
+
+
+def merge_window(store: Store, storage: Storage, lease: MergeLease) -> bool:
+    """Merge the rows of one window into a file, in row order, and tell SQL.
+
+    Returns False where the lease was taken over meanwhile: the file stays, nobody names it.
+
+    Raises:
+        OutputError: a row of the window is missing or there twice.
+        StorageError: a file cannot be read or written.
+    """
+    window = _window(lease)
+    folder = storage.job(lease.folder)
+    path = layout.merged_window(lease.version, window.ordinal, lease.epoch)
+    if window.base is not None and window.rejected is None and not lease.chunks:
+        folder.link(window.base, path)  # nothing of it was computed again
+    else:
+        _write_window(folder, store.job(lease.job_id), lease, window, path)
+    entry = describe(folder, path)
+    if entry.rows != window.rows:
+        raise OutputError(f"{folder.at(path)} has {entry.rows} rows in place of {window.rows}")
+    with folder.create(_summary(path)) as file:
+        file.write(orjson.dumps(entry.to_json()))
+    return store.finish_window(lease, path)
+
+
+def finalize_job(store: Store, storage: Storage, lease: MergeLease) -> bool:
+    """Publish the merged windows as the job's version, and end the job.
+
+    Returns False where the lease was taken over meanwhile.
+
+    Raises:
+        OutputError: the rows are not those of the job.
+        StorageError: a file cannot be read or written.
+    """
+    folder = storage.job(lease.folder)
+    job = store.job(lease.job_id)
+    for number, merged in enumerate(lease.merged):
+        folder.link(merged, layout.published_part(lease.version, number))
+    files = list(_published(folder, lease))
+    rows = sum(entry.rows for entry in files)
+    if rows != job.total_rows:
+        raise OutputError(
+            f"job {job.id} has {job.total_rows} rows, but version {lease.version} has {rows}"
+        )
+    schema = job_schema(folder, layout.input_copy(lease.version))
+    content = manifest_bytes(job, schema, files)
+    if not folder.create_once(layout.manifest(lease.version), content):
+        # Another finalizer was first, and what it wrote may have been read already.
+        files = manifest_files(read_manifest(folder, lease.version))
+    folder.create_once(layout.success(lease.version), b"")
+    counts = sum((entry.counts for entry in files), Counts())
+    if not store.finish_job(lease, counts):
+        return False
+    collect(folder, lease.version, store.chunks(job.id, lease.version), lease.merged)
+    log.info("job %s: version %d is published, %d rows", job.id, lease.version, rows)
+    return True
+
+
+def _attempt(
+    store: Store,
+    storage: Storage,
+    lease: MergeLease | None,
+    step: Callable[[Store, Storage, MergeLease], bool],
+) -> int:
+    if lease is None:
+        return 0
+    try:
+        with _renewed(store, lease):
+            return int(step(store, storage, lease))
+    except OutputError as error:
+        log.error("job %s: %s", lease.job_id, error)
+        store.fail_job(lease.job_id, "output_incomplete", str(error))
+    except JobsError as error:
+        log.warning("job %s: not finished yet, will be tried again: %s", lease.job_id, error)
+    except Exception:
+        # One job that cannot be finished must not keep all others from it.
+        log.exception("job %s: not finished yet, will be tried again", lease.job_id)
+    return 0
+
+
+@contextlib.contextmanager
+def _renewed(store: Store, lease: MergeLease) -> Iterator[None]:
+    """Keep a lease during the block: a large window can take longer than one lasts."""
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(store.lease_seconds / 3):
+            try:
+                if not store.renew_merge(lease):
+                    return  # taken over; SQL will refuse our result
+            except JobsError as error:
+                log.warning("job %s: merge lease not renewed: %s", lease.job_id, error)
+
+    thread = threading.Thread(target=renew, name="merge-lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _window(lease: MergeLease) -> WindowSpec:
+    if lease.window is None:
+        raise ValueError(f"the lease on job {lease.job_id} is for its finalization, not a window")
+    return lease.window
+
+
+def _write_window(
+    folder: JobFolder, job: JobRecord, lease: MergeLease, window: WindowSpec, path: str
+) -> None:
+    with gathered(
+        folder, window, lease.chunks, lease.version, job.model, lease.stop_reason
+    ) as order:
+        missing = order.missing()
+        if missing:
+            raise OutputError(
+                f"window {window.ordinal} of job {job.id} lacks {len(missing)} of its "
+                f"{window.rows} rows: {some(missing)}"
+            )
+        facts = FileFacts(job.id, lease.version, job.model)
+        write_output(folder, path, order.groups(), order.schema, facts)
+
+
+def _published(folder: JobFolder, lease: MergeLease) -> Iterator[FileEntry]:
+    """The version's files, as they were measured when they were merged."""
+    for number, merged in enumerate(lease.merged):
+        summary = _summary(merged)
+        if folder.exists(summary):
+            entry = FileEntry.from_json(orjson.loads(folder.read(summary)))
+        else:
+            entry = describe(folder, merged)
+        published = layout.published_part(lease.version, number)
+        yield entry.named(published.rpartition("/")[2])
+
+
+def _summary(merged: str) -> str:
+    return f"{merged}.json"

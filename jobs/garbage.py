@@ -1,0 +1,55 @@
+"""Removes what a finished version of a job left behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from jobs import layout
+from jobs.gather import WINDOWS_FOLDER
+from jobs.records import ChunkRecord
+from jobs.storage import JobFolder
+
+PARTS_FOLDER = "_parts"
+_PART = re.compile(r"\.?(?P<chunk>.+)-e\d+\.parquet(\.\w+\.tmp)?")
+_WINDOW = re.compile(r"\.?v(?P<version>\d+)-w\d+-e\d+\.parquet(\.json)?(\.\w+\.tmp)?")
+
+
+def collect(
+    folder: JobFolder, version: int, chunks: Iterable[ChunkRecord], merged: Iterable[str]
+) -> None:
+    """Remove spools, and parts and merged windows that SQL does not name, of one version.
+
+    Only after the job has ended: as long as a version is worked on, a part that SQL does not
+    name may be one whose commit is under way. Files of other versions are not touched, so a
+    `retry` that opened the job again meanwhile loses nothing. What killed writers left half
+    written goes too.
+
+    Args:
+        chunks: all chunks of the version.
+        merged: the merged windows of the version that SQL names.
+    """
+    windows = set(merged)
+    keep = windows | {f"{path}.json" for path in windows}
+    ended: set[str] = set()
+    for chunk in chunks:
+        ended.add(chunk.id)
+        folder.remove(layout.spool_folder(chunk.id))
+        if chunk.part is not None:
+            keep.add(chunk.part)
+    for path in _all_files(folder, PARTS_FOLDER):
+        match = _PART.fullmatch(path.name)
+        if match and match["chunk"] in ended and f"{PARTS_FOLDER}/{path.name}" not in keep:
+            path.unlink(missing_ok=True)
+    for path in _all_files(folder, WINDOWS_FOLDER):
+        match = _WINDOW.fullmatch(path.name)
+        ours = match is not None and int(match["version"]) == version
+        if ours and f"{WINDOWS_FOLDER}/{path.name}" not in keep:
+            path.unlink(missing_ok=True)
+
+
+def _all_files(folder: JobFolder, name: str) -> list[Path]:
+    """Hidden files too, which `JobFolder.files` passes over."""
+    path = folder.at(name)
+    return list(path.iterdir()) if path.is_dir() else []

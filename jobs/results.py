@@ -1,0 +1,116 @@
+"""Reading the answers of a job: a published version, or what there is so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from jobs import layout
+from jobs.errors import OutputNotReady
+from jobs.gather import gathered
+from jobs.manifest import read_manifest
+from jobs.parts import job_schema, open_parquet
+from jobs.records import ChunkRecord, JobRecord
+from jobs.states import JobState
+from jobs.storage import JobFolder, Storage
+from jobs.store import Store
+
+
+class OutputRows(Protocol):
+    """Output rows of a job in row order."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def groups(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        """Tables of a few thousand rows at most; `columns` None reads all of them.
+
+        Raises:
+            OutputError: a file is missing or damaged.
+        """
+
+
+class PublishedVersion:
+    """A published version of a job; it never changes.
+
+    Attributes:
+        path: the folder that holds it; dataset readers can open it too.
+        manifest: see docs/output.md.
+    """
+
+    def __init__(self, folder: JobFolder, version: int) -> None:
+        self._folder = folder
+        self.version = version
+        self.path = folder.at(layout.version_folder(version))
+        self.manifest: dict[str, Any] = read_manifest(folder, version)
+        self.schema = job_schema(folder, layout.input_copy(version))
+
+    def groups(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        for entry in self.manifest["files"]:
+            path = f"{layout.version_folder(self.version)}/{entry['path']}"
+            yield from read_groups(self._folder, path, columns)
+
+
+class PartialOutput:
+    """The rows that are known while a job runs: each once, in row order, with gaps."""
+
+    def __init__(self, store: Store, storage: Storage, job: JobRecord) -> None:
+        self._store = store
+        self._job = job
+        self._folder = storage.job(job.folder)
+        self.schema = job_schema(self._folder, layout.input_copy(job.version))
+
+    def groups(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        job = self._job
+        chunks: dict[int, list[ChunkRecord]] = {}
+        for chunk in self._store.chunks(job.id, job.version):
+            chunks.setdefault(chunk.window, []).append(chunk)
+        for record in self._store.windows(job.id, job.version):
+            if record.merged is not None:
+                yield from read_groups(self._folder, record.merged, columns)
+                continue
+            ours = chunks.get(record.window.ordinal, [])
+            with gathered(self._folder, record.window, ours, job.version, job.model) as order:
+                for group in order.groups():
+                    yield group if columns is None else group.select(columns)
+
+
+def open_version(storage: Storage, job: JobRecord, version: int | None = None) -> PublishedVersion:
+    """Open a published version of a job, the newest unless another is named.
+
+    Raises:
+        OutputNotReady: there is none (yet).
+    """
+    newest = job.published_version
+    if newest is None:
+        raise OutputNotReady(_why_not(job))
+    if version is not None and not 1 <= version <= newest:
+        raise OutputNotReady(f"job {job.id} has no version {version}; the newest is {newest}")
+    return PublishedVersion(storage.job(job.folder), version or newest)
+
+
+def open_partial(store: Store, storage: Storage, job: JobRecord) -> OutputRows:
+    """What there is of the version that the job works on; all of it if it has ended."""
+    if job.published_version == job.version:
+        return open_version(storage, job)
+    return PartialOutput(store, storage, job)
+
+
+def read_groups(
+    folder: JobFolder, path: str, columns: list[str] | None = None
+) -> Iterator[pa.Table]:
+    """The row groups of an output file."""
+    with open_parquet(folder, path) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns)
+
+
+def _why_not(job: JobRecord) -> str:
+    if job.state is JobState.FAILED:
+        return f"job {job.id} failed and published nothing: {job.error_message}"
+    return (
+        f"job {job.id} is {job.state} and has published nothing yet; `pagemill wait {job.id}` "
+        f"waits for it, `pagemill results {job.id} --partial` shows the rows that are done"
+    )
