@@ -45,7 +45,7 @@ class Engine:
         self.config = config
         self.files: ModelFiles = resolve_model(config.model)
         self.tokenizer: Tokenizer = load_tokenizer(self.files.path)
-        self.loaded: LoadedModel = load_model(self.files, config.dtype, _device(config))
+        self.loaded: LoadedModel = load_model(self.files, config.dtype, config.device)
         on_cpu = self.loaded.device.type == "cpu"
         budget = config.max_num_batched_tokens or (CPU_TOKEN_BUDGET if on_cpu else GPU_TOKEN_BUDGET)
         limit = self.loaded.config.max_model_len
@@ -55,7 +55,12 @@ class Engine:
                 "tokens; ask for less"
             )
         self.max_model_len = config.max_model_len or limit
-        num_blocks = size_kv_pool(self.loaded, config, budget, self.max_model_len)
+        num_blocks = size_kv_pool(
+            config,
+            self.loaded,
+            max_model_len=self.max_model_len,
+            max_num_batched_tokens=budget,
+        )
         self.kv_cache = KVCache.create(
             self.loaded.config, num_blocks, config.block_size, self.loaded.dtype, self.loaded.device
         )
@@ -161,11 +166,3 @@ class Engine:
                 else None
             ),
         )
-
-
-def _device(config: EngineConfig) -> str:
-    if config.device != "auto":
-        return config.device
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,149 @@
+"""A whole deployment in a temporary folder, driven through the command line as users do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from jobs.settings import Settings
+
+TIMEOUT = 240.0
+
+
+class Deployment:
+    """Database, storage and workers of one test.
+
+    Periods are short, so that lost leases are noticed in seconds.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.settings = Settings(
+            database_url=f"sqlite:///{home / 'pagemill.db'}",
+            broker_url="memory://",
+            storage_url=str(home / "storage"),
+            lease_seconds=3.0,
+            sweep_seconds=1.0,
+            spool_seconds=0.3,
+            heartbeat_seconds=0.3,
+        )
+        self.env = {
+            **os.environ,
+            **self.settings.to_env(),
+            "PAGEMILL_HOME": str(home),
+            "PAGEMILL_CHECK_INVARIANTS": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "default",
+        }
+        home.mkdir(parents=True, exist_ok=True)
+        self.cli("db", "upgrade")
+
+    def cli(
+        self, *arguments: str, expect: int | None = 0, stdin: bytes | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `pagemill …`; fails the test if it ends with another status than expected."""
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "jobs", *arguments],
+            env=self.env, cwd=self.home, input=stdin, capture_output=True, timeout=TIMEOUT,
+        )  # fmt: skip
+        result = subprocess.CompletedProcess(
+            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+        )
+        if expect is not None:
+            assert result.returncode == expect, (
+                f"pagemill {' '.join(arguments)} ended with {result.returncode}\n"
+                f"{result.stdout}\n{result.stderr}"
+            )
+        return result
+
+    def submit(self, rows: list[dict[str, Any]], model: Path, *options: str) -> str:
+        """Submit rows as JSONL; returns the job's id."""
+        path = self.home / f"input-{time.monotonic_ns()}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return self.cli("submit", str(path), "--model", str(model), *options).stdout.strip()
+
+    def status(self, job_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.cli("status", job_id, "--json").stdout)
+        return found
+
+    def results(self, job_id: str, *options: str) -> list[dict[str, Any]]:
+        """The rows of a job, through `results --format jsonl`."""
+        done = self.cli("results", job_id, "--format", "jsonl", "-o", "-", *options)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    @contextmanager
+    def worker(self, model: Path, *options: str) -> Iterator[RunningWorker]:
+        """A worker process; it is killed at the end if it still runs."""
+        running = RunningWorker(self, model, options)
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+class RunningWorker:
+    """A worker process and its engine."""
+
+    def __init__(self, deployment: Deployment, model: Path, options: tuple[str, ...]) -> None:
+        self.log = deployment.home / f"worker-{time.monotonic_ns()}.log"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "worker", "--model", str(model), *options],
+                env=deployment.env, cwd=deployment.home, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def engine(self) -> psutil.Process | None:
+        """The engine process, if there is one at the moment."""
+        try:
+            for child in psutil.Process(self.process.pid).children():
+                if "engine" in child.cmdline():
+                    return child
+        except psutil.NoSuchProcess:
+            pass
+        return None
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill_engine(self) -> bool:
+        """`kill -9` of the engine; false if there is none just now."""
+        engine = self.engine()
+        if engine is None:
+            return False
+        engine.kill()
+        return True
+
+    def kill(self) -> None:
+        """`kill -9` of the worker; its engine must then end by itself."""
+        if self.alive:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def wait(self, timeout: float = 60) -> int:
+        return self.process.wait(timeout)
+
+    def logged(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+def wait_for(what: str, condition: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
+    """Poll until the condition gives something true; returns that."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {timeout} s in vain for {what}"
+        time.sleep(0.05)
+    return value
