@@ -205,6 +205,24 @@ class ChunkRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowRecord:
+    """A row of the `windows` table.
+
+    Attributes:
+        chunks_left: chunks of the window that are neither DONE nor STOPPED.
+        merged: path (relative to the job's folder) of the merged window; None before.
+        epoch: fencing token of its last merge lease.
+    """
+
+    job_id: str
+    version: int
+    window: WindowSpec
+    chunks_left: int
+    merged: str | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkLease:
     """The right to work on a chunk, until the lease runs out or is taken back.
 

@@ -1,0 +1,249 @@
+"""The state of all jobs in SQL: every statement of the product is in this package.
+
+`Store` is its only door. A method is one short transaction (of the sweeper's, one for each job
+that is dealt with), so that no thread holds a connection while it waits for anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from jobs.database import Database
+from jobs.records import (
+    ChunkLease,
+    ChunkRecord,
+    Counts,
+    JobProgress,
+    JobRecord,
+    MergeLease,
+    NewJob,
+    Plan,
+    Renewal,
+    WindowRecord,
+)
+from jobs.states import JobState
+from jobs.store import control, finalize, leases, read, submit, sweep
+from jobs.store.rows import ZERO
+
+__all__ = ["Store"]
+
+
+class Store:
+    """Jobs, windows and chunks of one database. Threads may share it.
+
+    Every method raises `DatabaseError` if the database cannot be reached or stays locked, and
+    `JobNotFound` if it is given the id of a job that does not exist.
+
+    Args:
+        lease_seconds: how long a lease lasts unless it is renewed, by the database's clock.
+    """
+
+    def __init__(self, database: Database, *, lease_seconds: float = 60) -> None:
+        self._database = database
+        self._lease_seconds = lease_seconds
+
+    # ---- submit
+
+    def insert_job(self, job: NewJob) -> JobRecord:
+        """Insert a job, its windows and its chunks; the rows refused at submit count as failed.
+
+        Raises:
+            StateConflict: there is a job of that id.
+        """
+        return self._database.transact(lambda c: submit.insert_job(c, job))
+
+    # ---- read
+
+    def job(self, job_id: str) -> JobRecord:
+        """The job of that id, or of the only id that starts so (8 characters at least).
+
+        Raises:
+            JobNotFound: there is none, or several; then the message lists them.
+        """
+        with self._database.read() as connection:
+            return read.job(connection, job_id)
+
+    def list_jobs(self, states: Collection[JobState] = (), limit: int = 50) -> list[JobRecord]:
+        """Jobs in one of the states (in any, if none is given), newest first."""
+        with self._database.read() as connection:
+            return read.list_jobs(connection, states, limit)
+
+    def progress(self, job_id: str) -> JobProgress:
+        """The job, with the counts that its running chunks last reported added."""
+        with self._database.read() as connection:
+            return read.progress(connection, job_id)
+
+    def chunks(self, job_id: str, version: int | None = None) -> list[ChunkRecord]:
+        """The chunks of a version (None: the job's latest), by ordinal."""
+        with self._database.read() as connection:
+            return read.chunk_records(connection, job_id, version)
+
+    def windows(self, job_id: str, version: int | None = None) -> list[WindowRecord]:
+        """The windows of a version (None: the job's latest), by ordinal."""
+        with self._database.read() as connection:
+            return read.window_records(connection, job_id, version)
+
+    # ---- worker
+
+    def claim_chunk(
+        self, worker_id: str, model: str, preferred: str | None = None
+    ) -> ChunkLease | None:
+        """Lease the best free chunk of a model, or None if there is none.
+
+        That is the preferred one if it is free. Else the job of the highest priority comes
+        first, then the one with the fewest running chunks, then the oldest; in it, the lowest
+        ordinal. A queued job is in progress from then on.
+        """
+        return self._database.transact(
+            lambda c: leases.claim_chunk(c, worker_id, model, preferred, self._lease_seconds)
+        )
+
+    def renew(self, worker_id: str, held: Mapping[str, tuple[int, Counts]]) -> Renewal:
+        """Prolong the leases of a worker and write down how far its chunks are.
+
+        Args:
+            held: for each chunk id its lease's epoch, and its counts so far.
+        """
+        if not held:
+            return Renewal()
+        return self._database.transact(
+            lambda c: leases.renew(c, worker_id, held, self._lease_seconds)
+        )
+
+    def release_chunk(self, lease: ChunkLease, counts: Counts) -> bool:
+        """Hand a chunk back unfinished: to the queue, or to its end if its job stops.
+
+        Args:
+            counts: of the rows that are in its spool.
+
+        Returns:
+            False if the lease was lost before.
+        """
+        return self._database.transact(lambda c: leases.release_chunk(c, lease, counts))
+
+    def commit_chunk(self, lease: ChunkLease, part: str, counts: Counts) -> bool:
+        """Make a part the outcome of its chunk, and add its counts to the job.
+
+        The last chunk moves the job on to finalizing.
+
+        Args:
+            part: path of the finished part, relative to the job's folder.
+
+        Returns:
+            False if the lease was lost before. True also if this very commit was made before.
+        """
+        return self._database.transact(lambda c: leases.commit_chunk(c, lease, part, counts))
+
+    def models_wanted(self) -> list[str]:
+        """The models for which chunks are queued."""
+        with self._database.read() as connection:
+            return leases.models_wanted(connection)
+
+    # ---- sweeper
+
+    def requeue_expired(self) -> int:
+        """Take chunks from workers that let their leases run out; how many there were."""
+        return sweep.requeue_expired(self._database)
+
+    def chunks_to_wake(
+        self, limit: int = 100, resend_seconds: float = 60, model: str | None = None
+    ) -> list[tuple[str, str]]:
+        """(job id, chunk id) of queued chunks whose wake-up has to be sent now.
+
+        A chunk is named at once when it is queued, and again `resend_seconds` times 2, 4, …, 64
+        after each message, for as long as nobody claims it.
+        """
+        return self._database.transact(
+            lambda c: sweep.chunks_to_wake(c, limit, resend_seconds, model)
+        )
+
+    def expire_overdue(self) -> int:
+        """Stop jobs whose deadline has passed; how many there were."""
+        return sweep.expire_overdue(self._database)
+
+    def jobs_to_finalize(self) -> list[str]:
+        """Finalizing jobs whose windows are all merged, and that nobody finalizes.
+
+        Jobs that have no chunk left, but did not get there, are moved on first.
+        """
+        return sweep.jobs_to_finalize(self._database)
+
+    def windows_to_merge(self) -> list[tuple[str, int]]:
+        """(job id, window) of windows that have no chunk left, and that nobody merges."""
+        with self._database.read() as connection:
+            return sweep.windows_to_merge(connection)
+
+    # ---- finalize
+
+    def claim_window(self, job_id: str, window: int, owner: str) -> MergeLease | None:
+        """Lease a window for merging; None if it is not ready, merged, or leased."""
+        return self._database.transact(
+            lambda c: finalize.claim_window(c, job_id, window, owner, self._lease_seconds)
+        )
+
+    def finish_window(self, lease: MergeLease, merged: str) -> bool:
+        """Make a file the outcome of its window; False if the lease was lost before."""
+        return self._database.transact(lambda c: finalize.finish_window(c, lease, merged))
+
+    def claim_finalization(self, job_id: str, owner: str) -> MergeLease | None:
+        """Lease a finalizing job whose windows are all merged; None if it is not that."""
+        return self._database.transact(
+            lambda c: finalize.claim_finalization(c, job_id, owner, self._lease_seconds)
+        )
+
+    def renew_merge(self, lease: MergeLease) -> bool:
+        """Prolong the lease of a window or a finalization; False if it was lost before."""
+        return self._database.transact(
+            lambda c: finalize.renew_merge(c, lease, self._lease_seconds)
+        )
+
+    def finish_job(self, lease: MergeLease, counts: Counts) -> bool:
+        """Publish the version: the job is completed, cancelled or expired, by `stop_reason`.
+
+        Args:
+            counts: of all published rows; they replace those of the job.
+
+        Returns:
+            False if the lease was lost before.
+        """
+        return self._database.transact(lambda c: finalize.finish_job(c, lease, counts))
+
+    def fail_job(
+        self, job_id: str, code: str, message: str, lease: MergeLease | None = None
+    ) -> bool:
+        """End a job that cannot be done; its open chunks are stopped, running ones too.
+
+        Args:
+            lease: of the finalization, which alone may fail a job that is finalizing.
+
+        Returns:
+            False if the job has ended, or is finalizing under another lease.
+        """
+        return self._database.transact(lambda c: finalize.fail_job(c, job_id, code, message, lease))
+
+    # ---- control
+
+    def request_cancel(self, job_id: str, reason: str = "cancelled") -> JobRecord:
+        """Stop a job: queued chunks at once, running ones when their workers hear of it.
+
+        Asking again changes nothing. Without a running chunk the job is finalizing at once.
+
+        Raises:
+            StateConflict: the job is finalizing, or has ended in another way.
+        """
+        return self._database.transact(lambda c: control.request_cancel(c, job_id, reason))
+
+    def reopen(self, job_id: str, plan: Plan, retried: Counts = ZERO) -> JobRecord:
+        """Open a completed, cancelled or expired job again, for its next version.
+
+        `total_rows` stays, `plan.rejected` is not counted (refused rows are failed already),
+        and the deadline is lifted.
+
+        Args:
+            retried: counts of the rows in the plan's chunks; they leave the job's counts.
+
+        Raises:
+            StateConflict: the job is in another state.
+            ValueError: the job has fewer such rows.
+        """
+        return self._database.transact(lambda c: control.reopen(c, job_id, plan, retried))

@@ -1,0 +1,82 @@
+"""What a person, or a deadline, may do to a job: cancel, expire, open again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row
+
+from jobs.errors import StateConflict
+from jobs.records import Counts, JobRecord, Plan
+from jobs.sqltypes import database_now
+from jobs.states import ChunkState, JobState
+from jobs.store import read
+from jobs.store.moves import finalize_if_drained, lock_job, move_job, stop_chunks
+from jobs.store.rows import count_values, counts_of
+from jobs.store.submit import insert_plan
+from jobs.tables import STOP_REASONS
+
+CANCELLED = "cancelled"
+
+
+def request_cancel(connection: Connection, job_id: str, reason: str) -> JobRecord:
+    if reason not in STOP_REASONS:
+        raise ValueError(f"reason is {reason!r}; it must be one of {', '.join(STOP_REASONS)}")
+    job = lock_job(connection, job_id)
+    asked_before = job.state == JobState.CANCELLING or job.stop_reason == reason
+    if not asked_before and not stop_job(connection, job, reason):
+        raise StateConflict(
+            f"job {job_id} is {job.state} and cannot be {reason} any more; "
+            "its results stay as they are"
+        )
+    return read.job(connection, job_id)
+
+
+def stop_job(
+    connection: Connection, job: Row[Any], reason: str, *conditions: ColumnElement[bool]
+) -> bool:
+    """Let no more chunk of a (locked) job begin; False if it is too late for that."""
+    values: dict[str, Any] = {"stop_reason": reason}
+    if reason == CANCELLED:
+        values["cancel_requested_at"] = database_now()
+    if not move_job(connection, job.id, JobState.CANCELLING, *conditions, **values):
+        return False
+    stop_chunks(connection, job, ChunkState.QUEUED)
+    finalize_if_drained(connection, job.id)
+    return True
+
+
+def reopen(connection: Connection, job_id: str, plan: Plan, retried: Counts) -> JobRecord:
+    job = lock_job(connection, job_id)
+    before = counts_of(job)
+    remaining = {
+        name: value - getattr(retried, name) for name, value in count_values(before).items()
+    }
+    if any(value < 0 for value in remaining.values()):
+        raise ValueError(f"job {job_id} has {before}, of which {retried} cannot be retried")
+    moved = move_job(
+        connection,
+        job_id,
+        JobState.QUEUED,
+        version=job.version + 1,
+        input_path=plan.input_path,
+        chunks_total=len(plan.chunks),
+        chunks_left=len(plan.chunks),
+        stop_reason=None,
+        error_code=None,
+        error_message=None,
+        started_at=None,
+        finalizing_at=None,
+        finished_at=None,
+        # It lies in the past if the job expired, and would stop the retry at once.
+        deadline_at=None,
+        cancel_requested_at=None,
+        **remaining,
+    )
+    if not moved:
+        raise StateConflict(
+            f"job {job_id} is {job.state}; only a job that is completed, cancelled or expired "
+            "can be retried"
+        )
+    insert_plan(connection, job_id, job.version + 1, plan)
+    return read.job(connection, job_id)

@@ -1,0 +1,189 @@
+"""The end of a job: its windows are merged, a version is published, or the job fails.
+
+Merging and finalizing may run in any process, so both are leased like chunks.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, Connection, exists, select, update
+
+from jobs.records import Counts, MergeLease
+from jobs.sqltypes import database_now
+from jobs.states import TERMINAL, ChunkState, JobState
+from jobs.store import read
+from jobs.store.moves import lock_job, move_job, stop_chunks
+from jobs.store.rows import count_values, window_record
+from jobs.store.sweep import has_unmerged_windows, lease_is_free
+from jobs.tables import jobs, windows
+
+_END_STATES = {
+    None: JobState.COMPLETED,
+    "cancelled": JobState.CANCELLED,
+    "expired": JobState.EXPIRED,
+}
+
+
+def claim_window(
+    connection: Connection, job_id: str, window: int, owner: str, seconds: float
+) -> MergeLease | None:
+    claimed = connection.execute(
+        update(windows)
+        .where(
+            windows.c.job_id == job_id,
+            windows.c.ordinal == window,
+            _of_live_version(),
+            windows.c.chunks_left == 0,
+            windows.c.merged.is_(None),
+            lease_is_free(windows),
+        )
+        .values(
+            lease_epoch=windows.c.lease_epoch + 1,
+            lease_owner=owner,
+            lease_expires_at=database_now(seconds),
+        )
+    )
+    if claimed.rowcount != 1:
+        return None
+    job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
+    record = window_record(
+        connection.execute(
+            select(windows).where(
+                windows.c.job_id == job_id,
+                windows.c.version == job.version,
+                windows.c.ordinal == window,
+            )
+        ).one()
+    )
+    return MergeLease(
+        job_id=job_id,
+        version=record.version,
+        epoch=record.epoch,
+        owner=owner,
+        folder=job.folder,
+        window=record.window,
+        chunks=tuple(read.chunk_records(connection, job_id, record.version, window)),
+        stop_reason=job.stop_reason,
+    )
+
+
+def finish_window(connection: Connection, lease: MergeLease, merged: str) -> bool:
+    assert lease.window is not None
+    of_lease = (
+        windows.c.job_id == lease.job_id,
+        windows.c.version == lease.version,
+        windows.c.ordinal == lease.window.ordinal,
+        windows.c.lease_epoch == lease.epoch,
+    )
+    finished = connection.execute(
+        update(windows)
+        .where(*of_lease, _of_live_version(), windows.c.merged.is_(None))
+        .values(merged=merged, lease_expires_at=None)
+    )
+    if finished.rowcount == 1:
+        return True
+    # The answer of an earlier, successful call may have been lost on its way.
+    return connection.scalar(select(windows.c.merged).where(*of_lease)) == merged
+
+
+def claim_finalization(
+    connection: Connection, job_id: str, owner: str, seconds: float
+) -> MergeLease | None:
+    claimed = connection.execute(
+        update(jobs)
+        .where(
+            jobs.c.id == job_id,
+            jobs.c.state == JobState.FINALIZING,
+            lease_is_free(jobs),
+            ~has_unmerged_windows(),
+        )
+        .values(
+            lease_epoch=jobs.c.lease_epoch + 1,
+            lease_owner=owner,
+            lease_expires_at=database_now(seconds),
+        )
+    )
+    if claimed.rowcount != 1:
+        return None
+    job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
+    merged = (record.merged for record in read.window_records(connection, job_id, job.version))
+    return MergeLease(
+        job_id=job_id,
+        version=job.version,
+        epoch=job.lease_epoch,
+        owner=owner,
+        folder=job.folder,
+        stop_reason=job.stop_reason,
+        merged=tuple(path for path in merged if path is not None),
+    )
+
+
+def renew_merge(connection: Connection, lease: MergeLease, seconds: float) -> bool:
+    table = jobs if lease.window is None else windows
+    renewal = update(table).where(
+        table.c.lease_epoch == lease.epoch, table.c.lease_expires_at.is_not(None)
+    )
+    if lease.window is None:
+        renewal = renewal.where(jobs.c.id == lease.job_id)
+    else:
+        renewal = renewal.where(
+            windows.c.job_id == lease.job_id,
+            windows.c.version == lease.version,
+            windows.c.ordinal == lease.window.ordinal,
+            _of_live_version(),
+        )
+    return connection.execute(renewal.values(lease_expires_at=database_now(seconds))).rowcount == 1
+
+
+def finish_job(connection: Connection, lease: MergeLease, counts: Counts) -> bool:
+    job = lock_job(connection, lease.job_id)
+    ours = (jobs.c.lease_epoch == lease.epoch, jobs.c.version == lease.version)
+    end_state = _END_STATES[job.stop_reason]
+    finished = job.state == JobState.FINALIZING and move_job(
+        connection,
+        lease.job_id,
+        end_state,
+        *ours,
+        published_version=lease.version,
+        finished_at=database_now(),
+        lease_expires_at=None,
+        **count_values(counts),
+    )
+    # Also true if the answer of an earlier, successful call was lost on its way.
+    return finished or (job.state, job.lease_epoch, job.published_version) == (
+        end_state,
+        lease.epoch,
+        lease.version,
+    )
+
+
+def fail_job(
+    connection: Connection, job_id: str, code: str, message: str, lease: MergeLease | None
+) -> bool:
+    job = lock_job(connection, job_id)
+    if lease is None:
+        allowed = jobs.c.state != JobState.FINALIZING
+    else:
+        allowed = (jobs.c.state == JobState.FINALIZING) & (jobs.c.lease_epoch == lease.epoch)
+    failed = move_job(
+        connection,
+        job_id,
+        JobState.FAILED,
+        allowed,
+        error_code=code,
+        error_message=message,
+        finished_at=database_now(),
+        lease_expires_at=None,
+    )
+    if failed:
+        # Whoever still runs a chunk learns at the next heartbeat that its lease is lost.
+        stop_chunks(connection, job, ChunkState.QUEUED, ChunkState.RUNNING)
+    return failed
+
+
+def _of_live_version() -> ColumnElement[bool]:
+    """Whether the window is of the version that its job is working on."""
+    return exists().where(
+        jobs.c.id == windows.c.job_id,
+        jobs.c.version == windows.c.version,
+        jobs.c.state.not_in(TERMINAL),
+    )

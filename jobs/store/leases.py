@@ -1,0 +1,198 @@
+"""Leases of chunks: claim, renew, hand back, commit.
+
+A lease is won by compare-and-set and carries an epoch, the fencing token: a worker that was
+silent for too long, and whose chunk another has claimed, cannot commit it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, bindparam, func, select, update
+
+from jobs.records import ChunkLease, Counts, Renewal
+from jobs.sqltypes import database_now
+from jobs.states import ChunkState, JobState
+from jobs.store.moves import (
+    count_off,
+    hand_back_chunk,
+    lock_job,
+    move_job,
+    move_leased_chunk,
+)
+from jobs.store.rows import added_counts, count_values
+from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, COUNT_NAMES, chunks, jobs
+
+HAS_WORK = (JobState.QUEUED, JobState.IN_PROGRESS)
+
+
+def jobs_by_turn(model: str | None) -> Select[Any]:
+    """Jobs that may have queued chunks, in the order in which they are served.
+
+    Higher priority first; then the job with the fewest running chunks, so that equal jobs get
+    equal shares of the workers; then the oldest.
+    """
+    running = (
+        select(func.count())
+        .where(chunks.c.job_id == jobs.c.id, CHUNK_IS_RUNNING)
+        .scalar_subquery()
+        .label("running")
+    )
+    query = (
+        select(jobs.c.id, jobs.c.state, jobs.c.priority)
+        .where(jobs.c.state.in_(HAS_WORK))
+        .order_by(jobs.c.priority.desc(), running, jobs.c.created_at, jobs.c.id)
+    )
+    return query if model is None else query.where(jobs.c.model == model)
+
+
+def claim_chunk(
+    connection: Connection, worker_id: str, model: str, preferred: str | None, seconds: float
+) -> ChunkLease | None:
+    chunk_id = _lock_preferred(connection, model, preferred) if preferred else None
+    if chunk_id is None:
+        chunk_id = _lock_next(connection, model)
+    if chunk_id is None:
+        return None
+    connection.execute(
+        update(chunks)
+        .where(chunks.c.id == chunk_id)
+        .values(
+            state=ChunkState.RUNNING,
+            lease_epoch=chunks.c.lease_epoch + 1,
+            lease_owner=worker_id,
+            lease_expires_at=database_now(seconds),
+        )
+    )
+    chunk = connection.execute(select(chunks).where(chunks.c.id == chunk_id)).one()
+    move_job(
+        connection,
+        chunk.job_id,
+        JobState.IN_PROGRESS,
+        started_at=func.coalesce(jobs.c.started_at, database_now()),
+    )
+    job = connection.execute(select(jobs).where(jobs.c.id == chunk.job_id)).one()
+    return _lease(chunk, job)
+
+
+def renew(
+    connection: Connection,
+    worker_id: str,
+    held: Mapping[str, tuple[int, Counts]],
+    seconds: float,
+) -> Renewal:
+    rows = connection.execute(
+        select(chunks.c.id, chunks.c.lease_epoch, jobs.c.state)
+        .join(jobs, jobs.c.id == chunks.c.job_id)
+        .where(
+            chunks.c.id.in_(held),
+            chunks.c.lease_owner == worker_id,
+            chunks.c.state == ChunkState.RUNNING,
+        )
+        .order_by(chunks.c.id)
+        .with_for_update(of=chunks)
+    ).all()
+    ours = {row.id: row.state for row in rows if row.lease_epoch == held[row.id][0]}
+    if ours:
+        connection.execute(
+            update(chunks)
+            .where(chunks.c.id == bindparam("chunk_id"))
+            .values(
+                lease_expires_at=database_now(seconds),
+                **{name: bindparam(f"new_{name}") for name in COUNT_NAMES},
+            ),
+            [
+                {
+                    "chunk_id": chunk_id,
+                    **{f"new_{k}": v for k, v in count_values(held[chunk_id][1]).items()},
+                }
+                for chunk_id in ours
+            ],
+        )
+    return Renewal(
+        lost=frozenset(held.keys() - ours.keys()),
+        stopping=frozenset(
+            chunk_id for chunk_id, state in ours.items() if state == JobState.CANCELLING
+        ),
+    )
+
+
+def release_chunk(connection: Connection, lease: ChunkLease, counts: Counts) -> bool:
+    job = lock_job(connection, lease.job_id)
+    chunk = connection.execute(select(chunks).where(chunks.c.id == lease.chunk_id)).one()
+    return hand_back_chunk(connection, job, chunk, lease.epoch, counts)
+
+
+def commit_chunk(connection: Connection, lease: ChunkLease, part: str, counts: Counts) -> bool:
+    lock_job(connection, lease.job_id)
+    done = move_leased_chunk(
+        connection, lease.chunk_id, lease.epoch, ChunkState.DONE, counts, part=part
+    )
+    chunk = connection.execute(select(chunks).where(chunks.c.id == lease.chunk_id)).one()
+    if done:
+        count_off(connection, chunk, **added_counts(jobs, counts))
+        return True
+    # The answer of an earlier, successful commit may have been lost on its way.
+    return (chunk.state, chunk.lease_epoch, chunk.part) == (ChunkState.DONE, lease.epoch, part)
+
+
+def models_wanted(connection: Connection) -> list[str]:
+    # A subquery with LIMIT is answered from the index for each job; an EXISTS may be turned
+    # into a join that reads all queued chunks.
+    queued = select(1).where(chunks.c.job_id == jobs.c.id, CHUNK_IS_QUEUED).limit(1)
+    query = (
+        select(jobs.c.model)
+        .where(jobs.c.state.in_(HAS_WORK), queued.scalar_subquery().is_not(None))
+        .distinct()
+        .order_by(jobs.c.model)
+    )
+    return list(connection.scalars(query))
+
+
+def _lock_preferred(connection: Connection, model: str, chunk_id: str) -> str | None:
+    job = connection.execute(
+        select(jobs.c.id, jobs.c.state)
+        .join(chunks, chunks.c.job_id == jobs.c.id)
+        .where(chunks.c.id == chunk_id, CHUNK_IS_QUEUED, jobs.c.model == model)
+    ).one_or_none()
+    if job is None:
+        return None
+    return _lock_chunk(connection, job, select(chunks.c.id).where(chunks.c.id == chunk_id))
+
+
+def _lock_next(connection: Connection, model: str) -> str | None:
+    for job in connection.execute(jobs_by_turn(model)).all():
+        of_job = select(chunks.c.id).where(chunks.c.job_id == job.id).order_by(chunks.c.ordinal)
+        if (chunk_id := _lock_chunk(connection, job, of_job)) is not None:
+            return chunk_id
+    return None
+
+
+def _lock_chunk(connection: Connection, job: Row[Any, Any], query: Select[str]) -> str | None:
+    """Lock the first of some chunks that is queued and that nobody else is about to claim."""
+    if job.state == JobState.QUEUED:
+        # The claim will move the job, so its lock comes first (see the order in `moves`).
+        lock_job(connection, job.id)
+    return connection.scalar(
+        query.where(CHUNK_IS_QUEUED).limit(1).with_for_update(skip_locked=True)
+    )
+
+
+def _lease(chunk: Row[Any], job: Row[Any]) -> ChunkLease:
+    return ChunkLease(
+        chunk_id=chunk.id,
+        job_id=job.id,
+        version=chunk.version,
+        ordinal=chunk.ordinal,
+        window=chunk.window_ordinal,
+        rows=chunk.rows,
+        epoch=chunk.lease_epoch,
+        owner=chunk.lease_owner,
+        model=job.model,
+        folder=job.folder,
+        input_path=job.input_path,
+        options=job.options,
+        seed=job.seed,
+        priority=job.priority,
+    )

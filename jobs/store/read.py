@@ -1,0 +1,104 @@
+"""What may be asked about jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from jobs.errors import JobNotFound
+from jobs.records import ChunkRecord, JobProgress, JobRecord, WindowRecord
+from jobs.sqltypes import database_now
+from jobs.states import ChunkState, JobState
+from jobs.store.rows import chunk_record, counts_of, job_record, window_record
+from jobs.tables import CHUNK_IS_RUNNING, COUNT_NAMES, chunks, jobs, windows
+
+SHORTEST_PREFIX = 8  # `job_` and four characters
+SHOWN_MATCHES = 10
+
+
+def job(connection: Connection, job_id: str) -> JobRecord:
+    return job_record(_job_row(connection, job_id))
+
+
+def list_jobs(connection: Connection, states: Collection[JobState], limit: int) -> list[JobRecord]:
+    query = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
+    if states:
+        query = query.where(jobs.c.state.in_(states))
+    return [job_record(row) for row in connection.execute(query)]
+
+
+def progress(connection: Connection, job_id: str) -> JobProgress:
+    record = job(connection, job_id)
+    running = connection.execute(
+        select(
+            database_now().label("now"),
+            func.count().label("chunks"),
+            *(func.coalesce(func.sum(chunks.c[name]), 0).label(name) for name in COUNT_NAMES),
+        ).where(chunks.c.job_id == record.id, CHUNK_IS_RUNNING)
+    ).one()
+    return JobProgress(
+        job=record,
+        counts=record.counts + counts_of(running),
+        chunks_running=running.chunks,
+        chunks_done=_chunks_done(connection, record),
+        now=running.now,
+    )
+
+
+def chunk_records(
+    connection: Connection, job_id: str, version: int | None, window: int | None = None
+) -> list[ChunkRecord]:
+    row = _job_row(connection, job_id)
+    query = select(chunks).where(
+        chunks.c.job_id == row.id, chunks.c.version == (version or row.version)
+    )
+    if window is not None:
+        query = query.where(chunks.c.window_ordinal == window)
+    return [chunk_record(found) for found in connection.execute(query.order_by(chunks.c.ordinal))]
+
+
+def window_records(connection: Connection, job_id: str, version: int | None) -> list[WindowRecord]:
+    row = _job_row(connection, job_id)
+    query = (
+        select(windows)
+        .where(windows.c.job_id == row.id, windows.c.version == (version or row.version))
+        .order_by(windows.c.ordinal)
+    )
+    return [window_record(found) for found in connection.execute(query)]
+
+
+def _job_row(connection: Connection, job_id: str) -> Row[Any]:
+    exact = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
+    if exact is not None:
+        return exact
+    if len(job_id) < SHORTEST_PREFIX:
+        raise JobNotFound(
+            f"there is no job {job_id!r}; the start of an id is enough from {SHORTEST_PREFIX} "
+            "characters on, and `pagemill list` shows the ids"
+        )
+    # Not LIKE: it would take `_`, which is in every id, for any character.
+    starts = func.substr(jobs.c.id, 1, len(job_id)) == job_id
+    found = connection.execute(
+        select(jobs).where(starts).order_by(jobs.c.id).limit(SHOWN_MATCHES + 1)
+    ).all()
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise JobNotFound(f"there is no job {job_id!r}; `pagemill list` shows those there are")
+    matches = ", ".join(row.id for row in found[:SHOWN_MATCHES])
+    more = ", …" if len(found) > SHOWN_MATCHES else ""
+    raise JobNotFound(f"{job_id!r} is the start of several ids ({matches}{more}); give more of it")
+
+
+def _chunks_done(connection: Connection, record: JobRecord) -> int:
+    if record.stop_reason is None and record.state != JobState.FAILED:
+        return record.chunks_total - record.chunks_left
+    # Some chunks came to their end by being stopped, so they have to be counted.
+    done = select(func.count()).where(
+        chunks.c.job_id == record.id,
+        chunks.c.version == record.version,
+        chunks.c.state == ChunkState.DONE,
+    )
+    return connection.execute(done).scalar_one()

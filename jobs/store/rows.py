@@ -1,0 +1,72 @@
+"""Rows of the tables as the records of `jobs.records`, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from sqlalchemy import Row, Table
+
+from jobs.records import ChunkRecord, Counts, JobRecord, WindowRecord, WindowSpec
+from jobs.states import ChunkState, JobState
+from jobs.tables import COUNT_NAMES
+
+ZERO = Counts()
+
+_JOB_COLUMNS = tuple(
+    field.name for field in dataclasses.fields(JobRecord) if field.name not in ("state", "counts")
+)
+
+
+def count_values(counts: Counts) -> dict[str, int]:
+    """Column values that set the counts of a row."""
+    return dataclasses.asdict(counts)
+
+
+def added_counts(table: Table, counts: Counts) -> dict[str, Any]:
+    """Column values that add to the counts of a row."""
+    return {name: table.c[name] + value for name, value in count_values(counts).items()}
+
+
+def counts_of(row: Row[Any]) -> Counts:
+    # PostgreSQL sums bigints to a Decimal.
+    return Counts(**{name: int(row._mapping[name]) for name in COUNT_NAMES})
+
+
+def job_record(row: Row[Any]) -> JobRecord:
+    values = {name: row._mapping[name] for name in _JOB_COLUMNS}
+    return JobRecord(state=JobState(row.state), counts=counts_of(row), **values)
+
+
+def chunk_record(row: Row[Any]) -> ChunkRecord:
+    return ChunkRecord(
+        id=row.id,
+        job_id=row.job_id,
+        version=row.version,
+        ordinal=row.ordinal,
+        window=row.window_ordinal,
+        rows=row.rows,
+        state=ChunkState(row.state),
+        lease_epoch=row.lease_epoch,
+        lease_owner=row.lease_owner,
+        lease_expires_at=row.lease_expires_at,
+        part=row.part,
+        counts=counts_of(row),
+    )
+
+
+def window_record(row: Row[Any]) -> WindowRecord:
+    return WindowRecord(
+        job_id=row.job_id,
+        version=row.version,
+        window=WindowSpec(
+            ordinal=row.ordinal,
+            first_row=row.first_row,
+            rows=row.rows,
+            rejected=row.rejected,
+            base=row.base,
+        ),
+        chunks_left=row.chunks_left,
+        merged=row.merged,
+        epoch=row.lease_epoch,
+    )

@@ -1,0 +1,100 @@
+"""A new job, and the work of one version of a job."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from jobs.errors import StateConflict
+from jobs.records import Counts, JobRecord, NewJob, Plan
+from jobs.sqltypes import database_now
+from jobs.states import ChunkState, JobState
+from jobs.store.rows import ZERO, count_values, job_record
+from jobs.tables import chunks, jobs, windows
+
+BATCH = 10_000  # rows of one INSERT, so that the parameters of a large job never lie in memory
+
+
+def insert_job(connection: Connection, job: NewJob) -> JobRecord:
+    if connection.execute(select(jobs.c.id).where(jobs.c.id == job.id)).one_or_none():
+        raise StateConflict(f"there is a job {job.id} already; a new job needs an id of its own")
+    connection.execute(insert(jobs).values(_job_values(job)))
+    insert_plan(connection, job.id, 1, job.plan)
+    return job_record(connection.execute(select(jobs).where(jobs.c.id == job.id)).one())
+
+
+def insert_plan(connection: Connection, job_id: str, version: int, plan: Plan) -> None:
+    """Insert the windows and chunks of a version."""
+    chunks_left = Counter(chunk.window for chunk in plan.chunks)
+    window_rows = (
+        {
+            "job_id": job_id,
+            "version": version,
+            "ordinal": window.ordinal,
+            "first_row": window.first_row,
+            "rows": window.rows,
+            "rejected": window.rejected,
+            "base": window.base,
+            "chunks_left": chunks_left[window.ordinal],
+            "lease_epoch": 0,
+        }
+        for window in plan.windows
+    )
+    for batch in _batches(window_rows):
+        connection.execute(insert(windows), batch)
+    chunk_rows = (
+        {
+            "id": chunk_id(job_id, version, chunk.ordinal),
+            "ordinal": chunk.ordinal,
+            "window_ordinal": chunk.window,
+            "rows": chunk.rows,
+        }
+        for chunk in plan.chunks
+    )
+    new_chunk = insert(chunks).values(
+        job_id=job_id,
+        version=version,
+        state=ChunkState.QUEUED,
+        lease_epoch=0,
+        wake_at=database_now(),
+        sends=0,
+        **count_values(ZERO),
+    )
+    for batch in _batches(chunk_rows):
+        connection.execute(new_chunk, batch)
+
+
+def chunk_id(job_id: str, version: int, ordinal: int) -> str:
+    return f"{job_id}-v{version}-{ordinal:06d}"
+
+
+def _job_values(job: NewJob) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "name": job.name,
+        "state": JobState.QUEUED,
+        "model": job.model,
+        "input_uri": job.input_uri,
+        "folder": job.folder,
+        "options": dict(job.options),
+        "seed": job.seed,
+        "priority": job.priority,
+        "version": 1,
+        "input_path": job.plan.input_path,
+        "total_rows": job.plan.total_rows,
+        "chunks_total": len(job.plan.chunks),
+        "chunks_left": len(job.plan.chunks),
+        **count_values(Counts(failed=job.plan.rejected)),
+        "lease_epoch": 0,
+        "created_at": database_now(),
+        "deadline_at": job.deadline_at,
+    }
+
+
+def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    while batch := list(itertools.islice(rows, BATCH)):
+        yield batch

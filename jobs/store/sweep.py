@@ -1,0 +1,168 @@
+"""What the sweeper of every worker looks for: lost chunks, overdue jobs, unfinished ends.
+
+Each job is dealt with in a transaction of its own, so that none is long and none locks two
+jobs. What was found is looked at again under the lock: several sweepers run at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, or_, select, update
+
+from jobs.database import Database
+from jobs.sqltypes import database_now
+from jobs.states import TERMINAL, JobState
+from jobs.store.control import stop_job
+from jobs.store.leases import HAS_WORK, jobs_by_turn
+from jobs.store.moves import finalize_if_drained, hand_back_chunk, lock_job
+from jobs.store.rows import counts_of
+from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, chunks, jobs, windows
+
+MOST_DOUBLINGS = 6
+
+
+def requeue_expired(database: Database) -> int:
+    expired = (CHUNK_IS_RUNNING, chunks.c.lease_expires_at <= database_now())
+    with database.read() as connection:
+        job_ids = connection.scalars(
+            select(chunks.c.job_id).where(*expired).distinct().order_by(chunks.c.job_id)
+        ).all()
+
+    def hand_back_all(connection: Connection, job_id: str) -> int:
+        job = lock_job(connection, job_id)
+        of_job = (
+            select(chunks)
+            .where(chunks.c.job_id == job_id, *expired)
+            .order_by(chunks.c.id)
+            .with_for_update()
+        )
+        return sum(
+            hand_back_chunk(connection, job, chunk, chunk.lease_epoch, counts_of(chunk))
+            for chunk in connection.execute(of_job).all()
+        )
+
+    return _for_each(database, job_ids, hand_back_all)
+
+
+def chunks_to_wake(
+    connection: Connection, limit: int, resend_seconds: float, model: str | None
+) -> list[tuple[str, str]]:
+    """Take chunks for which a wake-up is due, and put off their next one.
+
+    Jobs of one priority take turns, chunk by chunk: a message names the chunk that its worker
+    claims first, so the order of messages must be as fair as claiming is.
+    """
+    taken: list[Row[Any]] = []
+    by_priority = itertools.groupby(
+        connection.execute(jobs_by_turn(model)).all(), key=lambda job: job.priority
+    )
+    for _, equals in by_priority:
+        room = limit - len(taken)
+        if room <= 0:
+            break
+        due = [_lock_due(connection, job.id, room) for job in equals]
+        taken.extend(itertools.islice(_in_turns(due), room))
+    if taken:
+        connection.execute(
+            update(chunks)
+            .where(chunks.c.id == bindparam("chunk_id"))
+            .values(sends=chunks.c.sends + 1, wake_at=database_now(bindparam("wait"))),
+            [
+                {
+                    "chunk_id": chunk.id,
+                    "wait": resend_seconds * 2 ** min(chunk.sends + 1, MOST_DOUBLINGS),
+                }
+                for chunk in taken
+            ],
+        )
+    return [(chunk.job_id, chunk.id) for chunk in taken]
+
+
+def expire_overdue(database: Database) -> int:
+    overdue = (jobs.c.state.in_(HAS_WORK), jobs.c.deadline_at <= database_now())
+    with database.read() as connection:
+        job_ids = connection.scalars(select(jobs.c.id).where(*overdue).order_by(jobs.c.id)).all()
+
+    def expire(connection: Connection, job_id: str) -> bool:
+        job = lock_job(connection, job_id)
+        return stop_job(connection, job, "expired", jobs.c.deadline_at <= database_now())
+
+    return _for_each(database, job_ids, expire)
+
+
+def jobs_to_finalize(database: Database) -> list[str]:
+    drained = (
+        jobs.c.state.in_((*HAS_WORK, JobState.CANCELLING)),
+        jobs.c.chunks_left == 0,
+    )
+    with database.read() as connection:
+        left_behind = connection.scalars(select(jobs.c.id).where(*drained)).all()
+    _for_each(database, left_behind, finalize_if_drained)
+    ready = (
+        select(jobs.c.id)
+        .where(jobs.c.state == JobState.FINALIZING, lease_is_free(jobs), ~has_unmerged_windows())
+        .order_by(jobs.c.finalizing_at, jobs.c.id)
+    )
+    with database.read() as connection:
+        return list(connection.scalars(ready))
+
+
+def windows_to_merge(connection: Connection) -> list[tuple[str, int]]:
+    query = (
+        select(windows.c.job_id, windows.c.ordinal)
+        .join(jobs, (jobs.c.id == windows.c.job_id) & (jobs.c.version == windows.c.version))
+        .where(
+            jobs.c.state.not_in(TERMINAL),
+            windows.c.chunks_left == 0,
+            windows.c.merged.is_(None),
+            lease_is_free(windows),
+        )
+        .order_by(jobs.c.created_at, windows.c.job_id, windows.c.ordinal)
+    )
+    return [(row.job_id, row.ordinal) for row in connection.execute(query)]
+
+
+def lease_is_free(table: Any) -> ColumnElement[bool]:
+    """Whether nobody holds the merge lease of a window, or of a job."""
+    return or_(table.c.lease_expires_at.is_(None), table.c.lease_expires_at <= database_now())
+
+
+def has_unmerged_windows() -> ColumnElement[bool]:
+    """Whether a window of the job's version still has to be merged (within a query of `jobs`)."""
+    return exists().where(
+        windows.c.job_id == jobs.c.id,
+        windows.c.version == jobs.c.version,
+        windows.c.merged.is_(None),
+    )
+
+
+def _for_each(
+    database: Database, job_ids: Iterable[str], work: Callable[[Connection, str], int]
+) -> int:
+    """Do the work for each job, in transactions of their own; the sum of what it returns."""
+
+    def for_one(job_id: str) -> int:
+        return database.transact(lambda connection: work(connection, job_id))
+
+    return sum(for_one(job_id) for job_id in job_ids)
+
+
+def _lock_due(connection: Connection, job_id: str, limit: int) -> list[Row[Any]]:
+    return list(
+        connection.execute(
+            select(chunks.c.id, chunks.c.job_id, chunks.c.sends)
+            .where(chunks.c.job_id == job_id, CHUNK_IS_QUEUED, chunks.c.wake_at <= database_now())
+            .order_by(chunks.c.wake_at, chunks.c.ordinal)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+    )
+
+
+def _in_turns(queues: list[list[Row[Any]]]) -> Iterator[Row[Any]]:
+    """One item of each queue, then a second one of each, …"""
+    for items in itertools.zip_longest(*queues):
+        yield from (item for item in items if item is not None)

@@ -1,0 +1,189 @@
+"""The tables of the job queue.
+
+    jobs     one row a job: its state, what decides its answers, its counts
+    windows  one row for each run of input rows that is planned and merged as one, by version
+    chunks   one row for each piece of work that a worker leases, by version
+
+A lease is three columns: `lease_owner`, `lease_expires_at` (by the database's clock) and
+`lease_epoch`, the fencing token. An epoch only ever grows, also over retries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    literal,
+)
+
+from jobs.records import Counts
+from jobs.sqltypes import SafeText, UtcDateTime
+from jobs.states import ChunkState, JobState
+
+# The newest migration. `Database.check_revision` compares it with what a database says.
+SCHEMA_REVISION = "0001"
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+COUNT_NAMES = tuple(f.name for f in dataclasses.fields(Counts))
+
+STOP_REASONS = ("cancelled", "expired")
+
+
+def _one_of(column: str, values: Iterable[str]) -> str:
+    return f"{column} IN ({', '.join(repr(str(v)) for v in values)})"
+
+
+def _counts() -> list[Column[Any]]:
+    return [Column(name, BigInteger, nullable=False) for name in COUNT_NAMES]
+
+
+def _counts_are_counts() -> CheckConstraint:
+    return CheckConstraint(" AND ".join(f"{name} >= 0" for name in COUNT_NAMES), name="counts")
+
+
+def _lease() -> list[Column[Any]]:
+    return [
+        Column("lease_epoch", Integer, nullable=False),
+        Column("lease_owner", String(255)),
+        Column("lease_expires_at", UtcDateTime),
+    ]
+
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", String(64), nullable=False),
+    Column("name", SafeText),
+    Column("state", String(16), nullable=False),
+    Column("model", SafeText, nullable=False),
+    Column("input_uri", SafeText, nullable=False),
+    Column("folder", String(255), nullable=False),
+    Column("options", JSON, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("published_version", Integer),
+    Column("input_path", String(255), nullable=False),
+    Column("total_rows", BigInteger, nullable=False),
+    Column("chunks_total", Integer, nullable=False),
+    Column("chunks_left", Integer, nullable=False),
+    *_counts(),
+    Column("stop_reason", String(16)),
+    Column("error_code", String(64)),
+    Column("error_message", SafeText),
+    *_lease(),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("started_at", UtcDateTime),
+    Column("finalizing_at", UtcDateTime),
+    Column("finished_at", UtcDateTime),
+    Column("deadline_at", UtcDateTime),
+    Column("cancel_requested_at", UtcDateTime),
+    PrimaryKeyConstraint("id"),
+    CheckConstraint(_one_of("state", JobState), name="state"),
+    CheckConstraint(_one_of("stop_reason", STOP_REASONS), name="stop_reason"),
+    CheckConstraint("chunks_left >= 0 AND chunks_left <= chunks_total", name="chunks_left"),
+    _counts_are_counts(),
+    Index(None, "state", "model"),
+    Index(None, "created_at"),
+)
+
+windows = Table(
+    "windows",
+    metadata,
+    Column("job_id", String(64), ForeignKey("jobs.id"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("first_row", BigInteger, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("rejected", String(255)),
+    Column("base", String(255)),
+    Column("chunks_left", Integer, nullable=False),
+    Column("merged", String(255)),
+    *_lease(),
+    PrimaryKeyConstraint("job_id", "version", "ordinal"),
+    CheckConstraint("chunks_left >= 0", name="chunks_left"),
+)
+
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("id", String(96), nullable=False),
+    Column("job_id", String(64), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("window_ordinal", Integer, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    *_lease(),
+    Column("part", String(255)),
+    *_counts(),
+    # When the sweeper may send the next wake-up for it, and how many were sent.
+    Column("wake_at", UtcDateTime, nullable=False),
+    Column("sends", Integer, nullable=False),
+    PrimaryKeyConstraint("id"),
+    ForeignKeyConstraint(
+        ["job_id", "version", "window_ordinal"],
+        ["windows.job_id", "windows.version", "windows.ordinal"],
+    ),
+    CheckConstraint(_one_of("state", ChunkState), name="state"),
+    CheckConstraint("(state = 'running') = (lease_expires_at IS NOT NULL)", name="lease"),
+    CheckConstraint("(state = 'done') = (part IS NOT NULL)", name="part"),
+    _counts_are_counts(),
+)
+
+# SQLite and PostgreSQL use a partial index only where the statement spells out its condition,
+# so these are rendered as literals and never sent as parameters.
+CHUNK_IS_QUEUED = chunks.c.state == literal(ChunkState.QUEUED.value, literal_execute=True)
+CHUNK_IS_RUNNING = chunks.c.state == literal(ChunkState.RUNNING.value, literal_execute=True)
+
+Index("ix_chunks_of_window", chunks.c.job_id, chunks.c.version, chunks.c.window_ordinal)
+Index(
+    "ix_chunks_to_claim",
+    chunks.c.job_id,
+    chunks.c.ordinal,
+    sqlite_where=CHUNK_IS_QUEUED,
+    postgresql_where=CHUNK_IS_QUEUED,
+)
+Index(
+    "ix_chunks_to_wake",
+    chunks.c.job_id,
+    chunks.c.wake_at,
+    chunks.c.ordinal,
+    sqlite_where=CHUNK_IS_QUEUED,
+    postgresql_where=CHUNK_IS_QUEUED,
+)
+Index(
+    "ix_chunks_running",
+    chunks.c.job_id,
+    sqlite_where=CHUNK_IS_RUNNING,
+    postgresql_where=CHUNK_IS_RUNNING,
+)
+Index(
+    "ix_chunks_leases",
+    chunks.c.lease_expires_at,
+    sqlite_where=CHUNK_IS_RUNNING,
+    postgresql_where=CHUNK_IS_RUNNING,
+)

@@ -1,0 +1,137 @@
+"""Jobs to put into a store, and what only a test may do to it: look, and turn time forward."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, select, update
+
+from jobs.database import Database
+from jobs.records import ChunkSpec, Counts, JobRecord, NewJob, Plan, WindowSpec
+from jobs.sqltypes import database_now
+from jobs.store import Store
+from jobs.tables import chunks, jobs, metadata, windows
+
+_numbers = itertools.count(1)
+
+ROWS = 4  # rows of every chunk
+
+
+def new_plan(chunks_of_windows: Sequence[int] = (2, 1), rejected: int = 0) -> Plan:
+    """A plan with so many chunks in each window."""
+    window_of_chunk = [w for w, number in enumerate(chunks_of_windows) for _ in range(number)]
+    first_rows = itertools.accumulate((ROWS * n for n in chunks_of_windows), initial=0)
+    return Plan(
+        input_path="_input/v1.parquet",
+        windows=tuple(
+            WindowSpec(ordinal=i, first_row=first, rows=ROWS * number)
+            for i, (number, first) in enumerate(zip(chunks_of_windows, first_rows, strict=False))
+        ),
+        chunks=tuple(
+            ChunkSpec(ordinal=i, window=window, rows=ROWS)
+            for i, window in enumerate(window_of_chunk)
+        ),
+        total_rows=ROWS * sum(chunks_of_windows) + rejected,
+        rejected=rejected,
+    )
+
+
+def new_job(
+    chunks_of_windows: Sequence[int] = (2, 1),
+    *,
+    id: str | None = None,
+    model: str = "m",
+    priority: int = 0,
+    rejected: int = 0,
+    deadline_at: datetime | None = None,
+) -> NewJob:
+    id = id or f"job_{next(_numbers):012d}"
+    return NewJob(
+        id=id,
+        name=None,
+        model=model,
+        input_uri="rows.jsonl",
+        folder=id,
+        options={"sampling": {"temperature": 0.5}, "system": "Be brief.\0 é"},
+        seed=2**63 - 1,
+        priority=priority,
+        deadline_at=deadline_at,
+        plan=new_plan(chunks_of_windows, rejected),
+    )
+
+
+class StoreUnderTest:
+    """A store with its database, and the back door that tests need."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.store = Store(database)
+
+    def add(self, *args: Any, **kwargs: Any) -> JobRecord:
+        return self.store.insert_job(new_job(*args, **kwargs))
+
+    def expire_leases(self, **of: Any) -> None:
+        """Let leases of chunks run out, as if time had passed."""
+        matching = [chunks.c[name] == value for name, value in of.items()]
+        with self.database.begin() as connection:
+            connection.execute(
+                update(chunks)
+                .where(chunks.c.lease_expires_at.is_not(None), *matching)
+                .values(lease_expires_at=database_now(-1.0))
+            )
+
+    def expire_merge_leases(self) -> None:
+        """Let leases of windows and finalizations run out."""
+        with self.database.begin() as connection:
+            for table in (windows, jobs):
+                connection.execute(
+                    update(table)
+                    .where(table.c.lease_expires_at.is_not(None))
+                    .values(lease_expires_at=database_now(-1.0))
+                )
+
+    def set_job(self, job_id: str, **values: Any) -> None:
+        with self.database.begin() as connection:
+            connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
+
+    def set_chunks(self, job_id: str, **values: Any) -> None:
+        with self.database.begin() as connection:
+            connection.execute(update(chunks).where(chunks.c.job_id == job_id).values(**values))
+
+    def chunk_rows(self, job_id: str) -> list[Row[Any]]:
+        with self.database.read() as connection:
+            query = select(chunks).where(chunks.c.job_id == job_id).order_by(chunks.c.id)
+            return list(connection.execute(query))
+
+    def delete_all(self) -> None:
+        with self.database.begin() as connection:
+            for table in reversed(metadata.sorted_tables):
+                connection.execute(table.delete())
+
+    def finish_work(self, job_id: str, counts: Counts = Counts(completed=ROWS)) -> None:  # noqa: B008
+        """Commit every chunk of a job that can still be claimed."""
+        model = self.store.job(job_id).model
+        while (lease := self.store.claim_chunk("w", model)) is not None:
+            assert lease.job_id == job_id
+            assert self.store.commit_chunk(lease, f"{lease.chunk_id}.parquet", counts)
+
+    def finalize(self, job_id: str, counts: Counts) -> None:
+        """Merge all windows of a drained job and finish it."""
+        for job, window in self.store.windows_to_merge():
+            if job == job_id:
+                merge = self.store.claim_window(job, window, "f")
+                assert merge is not None
+                assert self.store.finish_window(merge, f"w{window}.parquet")
+        assert job_id in self.store.jobs_to_finalize()
+        lease = self.store.claim_finalization(job_id, "f")
+        assert lease is not None
+        assert self.store.finish_job(lease, counts)
+
+    def complete(self, job_id: str) -> None:
+        """Take a job to its end."""
+        self.finish_work(job_id)
+        total = self.store.job(job_id).total_rows
+        self.finalize(job_id, Counts(completed=total))

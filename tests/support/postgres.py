@@ -1,0 +1,57 @@
+"""A real PostgreSQL server for the tests, started when the first test asks for it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+import uuid
+import warnings
+from pathlib import Path
+
+from sqlalchemy import URL, create_engine, make_url
+
+GIVEN = "PAGEMILL_TEST_POSTGRES_URL"
+
+
+def create_database() -> str:
+    """The URL of a new, empty database."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    _administer(_server(), f"CREATE DATABASE {name}")
+    return _server().set(database=name).render_as_string(hide_password=False)
+
+
+def drop_database(url: str) -> None:
+    """Drop a database, whoever is still connected to it."""
+    _administer(_server(), f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
+
+
+@functools.cache
+def _server() -> URL:
+    """The server of PAGEMILL_TEST_POSTGRES_URL, else one of our own, stopped at exit."""
+    if given := os.environ.get(GIVEN):
+        return make_url(given).set(drivername="postgresql+psycopg")
+    with warnings.catch_warnings():
+        # A container has no runtime folder of the user; pgserver then takes one under /tmp.
+        warnings.simplefilter("ignore")
+        import pgserver
+
+        # Not pytest's folder: the path of a socket may have 107 characters, and a server that
+        # root starts runs as another user, who has to get there.
+        folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        folder.chmod(0o755)
+        server = pgserver.get_server(folder, cleanup_mode="delete")
+    url = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+    # Nobody needs these data after a power cut.
+    _administer(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+    return url
+
+
+def _administer(url: URL, *statements: str) -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+    finally:
+        engine.dispose()
