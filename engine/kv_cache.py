@@ -1,0 +1,57 @@
+"""The keys and values of all layers, in blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.models.config import ModelConfig
+from kernels.kv_layout import LayerKV
+
+
+@dataclass(frozen=True, slots=True)
+class KVCache:
+    """One pool of blocks; block `b` is the same place in every layer.
+
+    A block id names a place and its format. Callers take storage from `layer()` and sizes
+    from the attributes, and never assume how the numbers lie in memory.
+
+    Attributes:
+        format: how a number is stored, here the name of a floating-point dtype.
+        layers: one `LayerKV` a layer.
+    """
+
+    num_blocks: int
+    block_size: int
+    format: str
+    layers: tuple[LayerKV, ...]
+
+    @classmethod
+    def create(
+        cls,
+        config: ModelConfig,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> KVCache:
+        """Allocate a pool. Its bits are arbitrary until a step writes them."""
+        shape = (num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        layers = tuple(
+            LayerKV(
+                keys=torch.empty(shape, dtype=dtype, device=device),
+                values=torch.empty(shape, dtype=dtype, device=device),
+            )
+            for _ in range(config.num_layers)
+        )
+        return cls(num_blocks, block_size, str(dtype).removeprefix("torch."), layers)
+
+    def layer(self, index: int) -> LayerKV:
+        return self.layers[index]
+
+
+def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
+    """Bytes of one block: keys and values of `block_size` tokens in all layers."""
+    numbers = 2 * config.num_layers * block_size * config.num_kv_heads * config.head_dim
+    return numbers * dtype.itemsize

@@ -1,0 +1,137 @@
+"""How many KV blocks fit into the memory of a device."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import psutil
+import torch
+
+from engine.batch import Batch, ScheduledSequence
+from engine.config import GIB, EngineConfig
+from engine.errors import ConfigError
+from engine.host_memory import cgroup_headroom
+from engine.kv_cache import KVCache, kv_block_bytes
+from engine.loading.loaded import LoadedModel
+from engine.runner import Runner
+from engine.sampling_params import SamplingParams
+
+logger = logging.getLogger("pagemill.engine")
+
+# The rest of a host's free memory stays for activations, the worker and everything else.
+_HOST_SHARE = 0.5
+
+
+def size_kv_pool(
+    config: EngineConfig,
+    loaded: LoadedModel,
+    *,
+    max_model_len: int,
+    max_num_batched_tokens: int,
+) -> int:
+    """Choose the number of KV blocks, and log it.
+
+    `config.num_blocks` wins. On a GPU the pool is what `gpu_memory_utilization` leaves beside
+    the weights, which are loaded already, and the activations of the largest step, which is
+    run to measure it. On a CPU it is `cpu_kv_cache_bytes`, but at most half of the memory that is
+    free on the host and within the control group's limit.
+
+    Args:
+        max_model_len: longest sequence in tokens; a pool that cannot hold one is warned of.
+        max_num_batched_tokens: tokens of the largest step.
+
+    Raises:
+        ConfigError: there is not enough memory for a single block.
+    """
+    block_bytes = kv_block_bytes(loaded.config, config.block_size, loaded.dtype)
+    if config.num_blocks is not None:
+        num_blocks = config.num_blocks
+    elif loaded.device.type == "cuda":
+        num_blocks = _gpu_bytes(config, loaded, max_model_len, max_num_batched_tokens)
+        num_blocks //= block_bytes
+    else:
+        num_blocks = _host_bytes(config.cpu_kv_cache_bytes) // block_bytes
+    if num_blocks < 1:
+        raise ConfigError(_no_room(loaded.device, block_bytes))
+    tokens = num_blocks * config.block_size
+    logger.info(
+        "KV cache: %s blocks, %s tokens, %.2f GiB",
+        f"{num_blocks:,}",
+        f"{tokens:,}",
+        num_blocks * block_bytes / GIB,
+    )
+    if tokens < max_model_len:
+        logger.warning(
+            "the KV cache holds %s tokens, fewer than one sequence of max_model_len %s; longer "
+            "requests will be refused. Lower max_model_len or give the cache more memory",
+            f"{tokens:,}",
+            f"{max_model_len:,}",
+        )
+    return num_blocks
+
+
+def _host_bytes(bound: int) -> int:
+    free = psutil.virtual_memory().available
+    headroom = cgroup_headroom(Path("/"))
+    if headroom is not None:
+        free = min(free, headroom)
+    return min(bound, int(free * _HOST_SHARE))
+
+
+def _gpu_bytes(
+    config: EngineConfig, loaded: LoadedModel, max_model_len: int, max_num_batched_tokens: int
+) -> int:
+    device = loaded.device
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    # Every sequence of the largest step writes to one and the same block: what it computes
+    # is worthless, what it allocates is not.
+    kv_cache = KVCache.create(loaded.config, 1, config.block_size, loaded.dtype, device)
+    runner = Runner(loaded, kv_cache)
+    for batch in largest_steps(
+        config.block_size, config.max_num_seqs, max_model_len, max_num_batched_tokens
+    ):
+        runner.execute(batch)
+    torch.cuda.synchronize(device)
+    activations = torch.cuda.max_memory_allocated(device) - before
+    del kv_cache, runner
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    used = total - free
+    return max(0, int(total * config.gpu_memory_utilization) - used - activations)
+
+
+def largest_steps(
+    block_size: int, max_num_seqs: int, max_model_len: int, max_num_batched_tokens: int
+) -> list[Batch]:
+    """The steps that need the most memory: one long chunk, and the most sampled rows.
+
+    All block tables name block 0 alone, so a cache of one block can run them.
+    """
+    chunk = min(max_num_batched_tokens, max_model_len)
+    rows = min(max_num_seqs, max_num_batched_tokens)
+    # Top-p holds the most copies of the logits.
+    params = SamplingParams(temperature=1.0, top_p=0.5)
+    table = (0,) * -(-max_model_len // block_size)
+    prefill = ScheduledSequence("prefill", (0,) * chunk, max_model_len - chunk, table, True, params)
+    decodes = tuple(
+        ScheduledSequence(f"decode {i}", (0,), max_model_len - 1, table, True, params)
+        for i in range(rows)
+    )
+    return [Batch(1, (prefill,)), Batch(2, decodes)]
+
+
+def _no_room(device: torch.device, block_bytes: int) -> str:
+    if device.type == "cuda":
+        return (
+            f"no memory is left on {device} for a KV block of {block_bytes:,} bytes after the "
+            "weights and the largest step: raise gpu_memory_utilization, lower "
+            "max_num_batched_tokens or max_num_seqs, stop other processes on the device, or "
+            "use a smaller model"
+        )
+    return (
+        f"there is no memory for a KV block of {block_bytes:,} bytes: raise cpu_kv_cache_bytes, "
+        "free memory on the host, or raise the container's memory limit"
+    )

@@ -1,0 +1,161 @@
+"""The Llama decoder (Touvron et al., 2023, arXiv:2302.13971) over a paged KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.kv_cache import KVCache
+from engine.models.config import ModelConfig
+from engine.models.linear import FusedLinear, NewParameter
+from engine.models.rope import inverse_frequencies
+from kernels.kv_layout import LayerKV
+from kernels.kv_write import kv_write
+from kernels.paged_attention import AttentionPlan, paged_attention
+from kernels.rms_norm import add_rms_norm, rms_norm
+from kernels.rope import apply_rope, rope_cos_sin
+from kernels.silu_and_mul import silu_and_mul
+
+
+class LlamaAttention(nn.Module):
+    def __init__(self, config: ModelConfig, new: NewParameter) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
+        self.head_dim = config.head_dim
+        self.scale = config.head_dim**-0.5
+        queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        parts = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        self.qkv_proj = FusedLinear(config.hidden_size, parts, config.attention_bias, new)
+        self.o_proj = FusedLinear(
+            queries, {"o_proj": config.hidden_size}, config.attention_bias, new
+        )
+
+    def forward(
+        self, x: Tensor, cos_sin: tuple[Tensor, Tensor], kv: LayerKV, plan: AttentionPlan
+    ) -> Tensor:
+        rotated = self.num_heads + self.num_kv_heads
+        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
+        queries_keys = apply_rope(qkv[:, :rotated], *cos_sin)
+        kv_write(queries_keys[:, self.num_heads :], qkv[:, rotated:], kv, plan.slots)
+        attended = paged_attention(queries_keys[:, : self.num_heads], kv, plan, self.scale)
+        return self.o_proj(attended.flatten(1))  # type: ignore[no-any-return]
+
+
+class LlamaMLP(nn.Module):
+    def __init__(self, config: ModelConfig, new: NewParameter) -> None:
+        super().__init__()
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_up_proj = FusedLinear(hidden, {"gate_proj": inner, "up_proj": inner}, bias, new)
+        self.down_proj = FusedLinear(inner, {"down_proj": hidden}, bias, new)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(silu_and_mul(self.gate_up_proj(x)))  # type: ignore[no-any-return]
+
+
+class LlamaLayer(nn.Module):
+    def __init__(self, config: ModelConfig, new: NewParameter) -> None:
+        super().__init__()
+        self.eps = config.rms_norm_eps
+        self.input_layernorm = new(config.hidden_size)
+        self.self_attn = LlamaAttention(config, new)
+        self.post_attention_layernorm = new(config.hidden_size)
+        self.mlp = LlamaMLP(config, new)
+
+    def forward(
+        self,
+        pending: Tensor | None,
+        residual: Tensor,
+        cos_sin: tuple[Tensor, Tensor],
+        kv: LayerKV,
+        plan: AttentionPlan,
+    ) -> Tensor:
+        """Add `pending` and the attention to `residual` in place; return the MLP's output.
+
+        That output is the next layer's `pending`, so that each addition happens together
+        with the normalization that follows it. The first layer has none.
+        """
+        if pending is None:
+            x = rms_norm(residual, self.input_layernorm, self.eps)
+        else:
+            x = add_rms_norm(pending, residual, self.input_layernorm, self.eps)
+        x = self.self_attn(x, cos_sin, kv, plan)
+        x = add_rms_norm(x, residual, self.post_attention_layernorm, self.eps)
+        return self.mlp(x)  # type: ignore[no-any-return]
+
+    def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        yield "input_layernorm.weight", self.input_layernorm
+        yield "post_attention_layernorm.weight", self.post_attention_layernorm
+        for linear in (self.self_attn.qkv_proj, self.self_attn.o_proj):
+            for name, tensor in linear.checkpoint_tensors():
+                yield f"self_attn.{name}", tensor
+        for linear in (self.mlp.gate_up_proj, self.mlp.down_proj):
+            for name, tensor in linear.checkpoint_tensors():
+                yield f"mlp.{name}", tensor
+
+
+class LlamaForCausalLM(nn.Module):
+    """A decoder with arbitrary weights; `checkpoint_tensors` says where true ones go."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        new = NewParameter(dtype, device)
+        self.config = config
+        self.embed_tokens = new(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(LlamaLayer(config, new) for _ in range(config.num_layers))
+        self.norm = new(config.hidden_size)
+        self.lm_head = (
+            self.embed_tokens
+            if config.tie_word_embeddings
+            else new(config.vocab_size, config.hidden_size)
+        )
+        self.inv_freq: Tensor
+        frequencies = inverse_frequencies(config.rope, config.head_dim)
+        self.register_buffer("inv_freq", frequencies.to(device))
+
+    def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Names in a checkpoint, each with the part of our weights that it fills."""
+        yield "model.embed_tokens.weight", self.embed_tokens
+        for i, layer in enumerate(self.layers):
+            assert isinstance(layer, LlamaLayer)
+            for name, tensor in layer.checkpoint_tensors():
+                yield f"model.layers.{i}.{name}", tensor
+        yield "model.norm.weight", self.norm
+        if not self.config.tie_word_embeddings:
+            yield "lm_head.weight", self.lm_head
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        kv_cache: KVCache,
+        plan: AttentionPlan,
+        logit_rows: Tensor,
+    ) -> Tensor:
+        """Write a step's keys and values, and return the logits of chosen tokens.
+
+        Args:
+            token_ids: [num_tokens], int64, the sequences of the step one after another.
+            positions: [num_tokens], int64, each token's place in its sequence.
+            kv_cache: changed in place at the plan's slots.
+            plan: which tokens attend to what.
+            logit_rows: [rows], int64, indices into the step's tokens.
+
+        Returns:
+            [rows, vocab_size], in the model's dtype.
+        """
+        residual = functional.embedding(token_ids, self.embed_tokens)
+        cos_sin = rope_cos_sin(positions, self.inv_freq, residual.dtype)
+        pending: Tensor | None = None
+        for i, layer in enumerate(self.layers):
+            pending = layer(pending, residual, cos_sin, kv_cache.layer(i), plan)
+        assert pending is not None  # a config has at least one layer
+        last = add_rms_norm(
+            pending.index_select(0, logit_rows),
+            residual.index_select(0, logit_rows),
+            self.norm,
+            self.config.rms_norm_eps,
+        )
+        return functional.linear(last, self.lm_head)

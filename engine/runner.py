@@ -1,0 +1,119 @@
+"""Runs a planned step on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.batch import Batch, SampledToken, ScheduledSequence
+from engine.kv_cache import KVCache
+from engine.loading.loaded import LoadedModel
+from kernels.attention_metadata import AttentionMetadata
+from kernels.paged_attention import AttentionPlan, plan_attention
+from kernels.sampling import NO_TOKEN, RowSampling, SamplingMetadata, sample
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """One step's tensors, on the device.
+
+    Attributes:
+        token_ids, positions: [num_tokens], int64.
+        logit_rows: [rows], int64, the last token of each sequence that samples.
+    """
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    logit_rows: torch.Tensor
+    plan: AttentionPlan
+
+
+class Runner:
+    """Computes batches with one model on one device.
+
+    Args:
+        loaded: the model, on its device.
+        kv_cache: of the same device and dtype.
+        threads: torch's threads on a CPU, for the whole process; None leaves them alone.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, kv_cache: KVCache, *, threads: int | None = None
+    ) -> None:
+        self.loaded = loaded
+        self.kv_cache = kv_cache
+        if threads is not None:
+            torch.set_num_threads(threads)
+
+    @torch.inference_mode()
+    def execute(self, batch: Batch) -> list[SampledToken]:
+        """Compute a step and sample.
+
+        Returns:
+            One token for each sequence with `samples`, in the order of the batch.
+        """
+        if not batch:
+            return []
+        sampling = [s for s in batch.sequences if s.samples]
+        logits = self._logits(batch)
+        if not sampling:
+            return []
+        rules = SamplingMetadata.build(
+            [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
+        )
+        # The one place where the host waits for the device.
+        tokens: list[int] = sample(logits, rules).tolist()
+        return [
+            SampledToken(s.request_id, token, nan_logits=token == NO_TOKEN)
+            for s, token in zip(sampling, tokens, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def logits(self, batch: Batch) -> torch.Tensor:
+        """Compute a step without sampling: [sequences with `samples`, vocab_size]."""
+        return self._logits(batch)
+
+    def _logits(self, batch: Batch) -> torch.Tensor:
+        inputs = self._inputs(batch.sequences)
+        logits: torch.Tensor = self.loaded.model(
+            inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, inputs.logit_rows
+        )
+        return logits
+
+    def _inputs(self, sequences: tuple[ScheduledSequence, ...]) -> StepInputs:
+        token_ids: list[int] = []
+        positions: list[int] = []
+        logit_rows: list[int] = []
+        for s in sequences:
+            token_ids.extend(s.token_ids)
+            positions.extend(range(s.start, s.end))
+            if s.samples:
+                logit_rows.append(len(token_ids) - 1)
+        metadata = AttentionMetadata.build(
+            [len(s.token_ids) for s in sequences],
+            [s.end for s in sequences],
+            [s.block_table for s in sequences],
+            self.kv_cache.block_size,
+            self.loaded.device,
+        )
+        return StepInputs(
+            token_ids=self._to_device(token_ids),
+            positions=self._to_device(positions),
+            logit_rows=self._to_device(logit_rows),
+            plan=plan_attention(metadata, self.kv_cache.layer(0)),
+        )
+
+    def _to_device(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64).to(self.loaded.device, non_blocking=True)
+
+
+def _row_sampling(s: ScheduledSequence) -> RowSampling:
+    return RowSampling(
+        temperature=s.params.temperature,
+        top_k=s.params.top_k,
+        top_p=s.params.top_p,
+        seed=s.params.seed,
+        position=s.end,
+        sample_index=s.sample_index,
+    )

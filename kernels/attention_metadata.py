@@ -1,0 +1,68 @@
+"""Which tokens of a step attend to which blocks; made once a step, read by every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMetadata:
+    """The shape of a step's attention.
+
+    The step's tokens are concatenated; those of sequence `i` are
+    `query_starts[i]` to `query_starts[i + 1]`, and they are the last ones of its
+    `context_lens[i]` tokens. A query attends to all tokens up to and with its own.
+
+    Lengths are known on the host, so that nothing waits for the device.
+
+    Attributes:
+        query_starts: n + 1 offsets into the step's tokens, the first one 0.
+        context_lens: n numbers of tokens in the cache after the step's tokens are written.
+        block_tables: each sequence's physical blocks, at least
+            ceil(context_len / block_size) of them.
+        slots: [num_tokens], int64, on the device; where each token's keys and values go.
+    """
+
+    query_starts: tuple[int, ...]
+    context_lens: tuple[int, ...]
+    block_tables: tuple[tuple[int, ...], ...]
+    slots: torch.Tensor
+
+    @classmethod
+    def build(
+        cls,
+        query_lens: Sequence[int],
+        context_lens: Sequence[int],
+        block_tables: Sequence[Sequence[int]],
+        block_size: int,
+        device: torch.device,
+    ) -> AttentionMetadata:
+        slots: list[int] = []
+        for query_len, context_len, table in zip(
+            query_lens, context_lens, block_tables, strict=True
+        ):
+            slots.extend(
+                table[position // block_size] * block_size + position % block_size
+                for position in range(context_len - query_len, context_len)
+            )
+        return cls(
+            query_starts=(0, *accumulate(query_lens)),
+            context_lens=tuple(context_lens),
+            block_tables=tuple(map(tuple, block_tables)),
+            slots=torch.tensor(slots, dtype=torch.int64).to(device, non_blocking=True),
+        )
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.context_lens)
+
+    @property
+    def num_tokens(self) -> int:
+        return self.query_starts[-1]
+
+    def query_len(self, i: int) -> int:
+        return self.query_starts[i + 1] - self.query_starts[i]
