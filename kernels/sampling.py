@@ -105,24 +105,38 @@ def sample(logits: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
     finite = logits.amax(-1).isfinite() & logits.amin(-1).isfinite()
     tokens = logits.argmax(-1)
     if metadata.rows is not None:
-        tokens[metadata.rows] = _sample_rows(logits[metadata.rows].float(), metadata)
+        scores = filtered_scores(logits, metadata)
+        # In float64, or the tail of a large vocabulary would be rounded away.
+        cumulative = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
+        target = metadata.uniforms * cumulative[:, -1:]
+        tokens[metadata.rows] = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
     return tokens.masked_fill_(~finite, NO_TOKEN)
 
 
-def _sample_rows(logits: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
+def filtered_scores(logits: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
+    """Logits of the sampled rows after temperature, top-k and top-p, in this order.
+
+    Tokens that tie with the last one kept are kept too, so that no order among equal
+    logits, which differs between devices, decides.
+
+    Args:
+        logits: [rows, vocab_size] of the whole batch; at least one row is sampled.
+
+    Returns:
+        [n, vocab_size], float32, the largest of each row 0, filtered tokens -inf.
+    """
+    scores = logits[metadata.rows].float()
     # With the largest logit at 0, no temperature can overflow.
-    scores = logits.sub_(logits.amax(-1, keepdim=True)).div_(metadata.temperatures)
+    scores.sub_(scores.amax(-1, keepdim=True)).div_(metadata.temperatures)
     if metadata.filtered is not None:
         chosen = scores[metadata.filtered]
         least = _least_kept_score(chosen, metadata)
         scores[metadata.filtered] = chosen.masked_fill_(chosen < least, -torch.inf)
-    cumulative = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
-    target = metadata.uniforms * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, target, right=True).squeeze(-1)
+    return scores
 
 
 def _least_kept_score(scores: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
-    """[m, 1]: top-k and top-p keep the scores from this one up (with all that equal it)."""
+    """[m, 1]: top-k and top-p keep the scores from this one up."""
     vocab_size = scores.shape[-1]
     if scores.is_cpu:
         width = max(_CPU_CANDIDATES, metadata.max_top_k + 1)
@@ -146,7 +160,8 @@ def _least_among(
     # Top-p keeps a token while those before it have not reached p.
     before = probabilities.cumsum(-1).sub_(probabilities)
     kept = (before < metadata.top_p) & (best >= least_of_k)
-    last_kept = kept.sum(-1, keepdim=True) - 1
+    # A row of NaN keeps none; its answer is discarded, but an index of -1 would fail.
+    last_kept = (kept.sum(-1, keepdim=True) - 1).clamp_(min=0)
     undecided = width < vocab_size and kept[:, -1].any()
     return best.gather(-1, last_kept), undecided
 

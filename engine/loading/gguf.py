@@ -10,20 +10,23 @@ import json
 import logging
 import os
 import shutil
-import tempfile
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from engine.errors import BrokenModel, ModelError, UnsupportedModel
+from engine.errors import BrokenModel
 from engine.loading.cache import cache_folder
 from engine.loading.digest import file_digest
+from engine.loading.gguf_header import read_header, refuse_unsupported
 
 logger = logging.getLogger("pagemill.engine")
 
 # Part of the cache's key: raise it when the converted files change.
 _FORMAT = "1"
+_WORK_PREFIX = ".converting-"
+_LEFTOVER_SECONDS = 24 * 3600
 
 
 def gguf_digest(path: Path) -> str:
@@ -46,10 +49,14 @@ def convert_gguf(path: Path, digest: str) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     logger.info("converting %s to safetensors in %s (once; takes a while)", path, target)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    _remove_leftovers(target.parent)
+    work = target.parent / f"{_WORK_PREFIX}{uuid.uuid4().hex}"
+    work.mkdir()
     try:
-        _refuse_unsupported(path)
-        _convert(path, work)
+        header = read_header(path)
+        refuse_unsupported(header, path)
+        _convert(path, work, header.end_token_ids)
+        _sync(work)
         try:
             os.rename(work, target)
         except OSError:
@@ -60,36 +67,21 @@ def convert_gguf(path: Path, digest: str) -> Path:
     return target
 
 
-def _refuse_unsupported(path: Path) -> None:
-    """Refuse what transformers' reader would drop without a word."""
-    from gguf import GGUFReader
-
-    try:
-        reader = GGUFReader(path)
-        architecture = _text(reader, "general.architecture")
-        scaling = _text(reader, "llama.rope.scaling.type")
-        has_experts = reader.get_field("llama.expert_count") is not None
-        tensors = {tensor.name for tensor in reader.tensors}
-    except Exception as error:
-        raise BrokenModel(f"{path} is not a whole GGUF file: {error}") from error
-    if architecture != "llama" or has_experts:
-        kind = f"{architecture} with experts" if has_experts else architecture
-        raise UnsupportedModel(
-            f"{path} holds the architecture {kind}; supported in GGUF files is llama"
-        )
-    if scaling not in (None, "none") or "rope_freqs.weight" in tensors:
-        raise UnsupportedModel(
-            f"{path} scales its rotary embedding, which is not read from GGUF files; use the "
-            "model's original safetensors checkpoint"
-        )
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what conversions left that were killed; a day old, so that none still runs."""
+    for work in folder.glob(f"{_WORK_PREFIX}*"):
+        if time.time() - work.stat().st_mtime > _LEFTOVER_SECONDS:
+            shutil.rmtree(work, ignore_errors=True)
 
 
-def _text(reader: Any, key: str) -> str | None:
-    field = reader.get_field(key)
-    return None if field is None else str(field.contents())
+def _sync(folder: Path) -> None:
+    """Have all files on the disk before the rename makes them count as whole."""
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
 
 
-def _convert(path: Path, folder: Path) -> None:
+def _convert(path: Path, folder: Path, end_token_ids: tuple[int, ...]) -> None:
     import torch
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -99,23 +91,26 @@ def _convert(path: Path, folder: Path) -> None:
             where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
             model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
             tokenizer = AutoTokenizer.from_pretrained(**where)
-        except ModelError:
-            raise
         except Exception as error:
             raise BrokenModel(f"{path} cannot be converted: {error}") from error
         tokenizer.save_pretrained(folder)
+        if end_token_ids:
+            model.generation_config.eos_token_id = list(end_token_ids)
         model.generation_config.save_pretrained(folder)
     # save_pretrained refuses a model that came from GGUF, so its parts are written here.
     config = model.config.to_dict()
-    del config["quantization_config"]
+    config.pop("quantization_config", None)
     config["architectures"] = [type(model).__name__]
     weights = {
         name: tensor.contiguous()
         for name, tensor in model.state_dict().items()
         if not (name == "lm_head.weight" and config["tie_word_embeddings"])
     }
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    config_file, weight_file = folder / "config.json", folder / "model.safetensors"
+    config_file.write_text(json.dumps(config, indent=2) + "\n")
+    save_file(weights, weight_file, metadata={"format": "pt"})
+    # safetensors writes for the owner alone; a cache folder may be shared.
+    weight_file.chmod(config_file.stat().st_mode)
 
 
 @contextmanager

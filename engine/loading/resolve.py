@@ -63,7 +63,12 @@ def resolve_model(name: str) -> ModelFiles:
         raise ModelNotFound(
             f"{name!r} is no existing path and cannot be a Hugging Face id (owner/name)"
         )
-    folder, commit = download(name)
+    try:
+        folder, commit = download(name)
+    except ModelNotFound as error:
+        if "/" in name:
+            raise
+        raise ModelNotFound(f"{error} (known aliases: {', '.join(ALIASES)})") from error
     _check_folder(folder, f"the hub repository {name}")
     return ModelFiles(folder, name, commit)
 
