@@ -122,7 +122,7 @@ def _attempt(
             return int(step(store, storage, lease))
     except OutputError as error:
         log.error("job %s: %s", lease.job_id, error)
-        store.fail_job(lease.job_id, "output_incomplete", str(error))
+        store.fail_job(lease.job_id, "output_incomplete", str(error), lease)
     except JobsError as error:
         log.warning("job %s: not finished yet, will be tried again: %s", lease.job_id, error)
     except Exception:

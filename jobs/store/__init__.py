@@ -42,6 +42,11 @@ class Store:
         self._database = database
         self._lease_seconds = lease_seconds
 
+    @property
+    def lease_seconds(self) -> float:
+        """How long a lease lasts unless it is renewed."""
+        return self._lease_seconds
+
     # ---- submit
 
     def insert_job(self, job: NewJob) -> JobRecord:
@@ -214,7 +219,8 @@ class Store:
         """End a job that cannot be done; its open chunks are stopped, running ones too.
 
         Args:
-            lease: of the finalization, which alone may fail a job that is finalizing.
+            lease: of a window, or of the finalization; without one, a job that is finalizing
+                cannot be failed.
 
         Returns:
             False if the job has ended, or is finalizing under another lease.

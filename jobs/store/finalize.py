@@ -162,8 +162,17 @@ def fail_job(
     job = lock_job(connection, job_id)
     if lease is None:
         allowed = jobs.c.state != JobState.FINALIZING
-    else:
+    elif lease.window is None:
         allowed = (jobs.c.state == JobState.FINALIZING) & (jobs.c.lease_epoch == lease.epoch)
+    else:
+        allowed = exists().where(
+            windows.c.job_id == jobs.c.id,
+            windows.c.version == jobs.c.version,
+            windows.c.version == lease.version,
+            windows.c.ordinal == lease.window.ordinal,
+            windows.c.lease_epoch == lease.epoch,
+            windows.c.merged.is_(None),
+        )
     failed = move_job(
         connection,
         job_id,
