@@ -9,7 +9,6 @@ import decimal
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,27 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.errors import StorageError, UsageError
+from jobs.formats import Format
 from jobs.results import OutputRows
 from jobs.schema import EXTRA_KEYS
 
 _JSON_ROWS = 256  # rows that are Python objects at once
-
-
-class Format(StrEnum):
-    PARQUET = "parquet"
-    JSONL = "jsonl"
-
-
-def format_of(path: Path) -> Format | None:
-    """The format that a file name tells."""
-    known = {
-        ".parquet": Format.PARQUET,
-        ".pq": Format.PARQUET,
-        ".jsonl": Format.JSONL,
-        ".ndjson": Format.JSONL,
-        ".json": Format.JSONL,
-    }
-    return known.get(path.suffix.lower())
 
 
 def export_file(rows: OutputRows, path: Path, form: Format) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
@@ -33,6 +33,8 @@ class Settings:
         spool_seconds: how often finished rows of a running chunk are written down.
         heartbeat_seconds: how often a worker renews its leases, reports counts, and reads
             cancellations.
+        default_database: no database was named: it is the SQLite file in the user's data
+            folder, which pagemill makes by itself.
     """
 
     database_url: str
@@ -42,6 +44,7 @@ class Settings:
     sweep_seconds: float = 15.0
     spool_seconds: float = 2.0
     heartbeat_seconds: float = 1.0
+    default_database: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("lease_seconds", "sweep_seconds", "spool_seconds", "heartbeat_seconds"):
@@ -68,6 +71,7 @@ class Settings:
             database_url=env.get("PAGEMILL_DATABASE_URL") or f"sqlite:///{data / 'pagemill.db'}",
             broker_url=env.get("PAGEMILL_BROKER_URL") or MEMORY_BROKER,
             storage_url=env.get("PAGEMILL_STORAGE_URL") or str(data / "storage"),
+            default_database=not env.get("PAGEMILL_DATABASE_URL"),
             **periods,
         )
 

@@ -9,7 +9,6 @@ the other two are unreadable without their last bytes.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -74,10 +73,9 @@ def read_spool(folder: JobFolder, chunk_id: str, fingerprint: str | None) -> dic
     """
     found: dict[int, RowResult] = {}
     for path in sorted(folder.files(layout.spool_folder(chunk_id), "*.arrow"), key=_age):
-        with contextlib.closing(_read_segment(folder, path, fingerprint)) as batches:
-            for batch in batches:
-                for result in results_of(batch):
-                    found.setdefault(result.row_index, result)
+        for batch in _read_segment(folder, path, fingerprint):
+            for result in results_of(batch):
+                found.setdefault(result.row_index, result)
     return found
 
 

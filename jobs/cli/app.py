@@ -1,0 +1,81 @@
+"""All commands, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import jobs
+from jobs.cli import (
+    cancel,
+    database,
+    errors,
+    listing,
+    results,
+    retry,
+    run,
+    status,
+    submit,
+    wait,
+    worker,
+)
+from jobs.cli.group import Commands
+
+app = typer.Typer(
+    name="pagemill",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pagemill {jobs.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def pagemill(
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", envvar="PAGEMILL_DEBUG", help="Show a traceback where a command fails."
+        ),
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Answer files of prompts with a language model: a queue of jobs, workers, Parquet out.
+
+    \b
+    Example:
+      pagemill run prompts.jsonl --model smollm2-135m
+
+    \b
+    Settings come from the environment:
+      PAGEMILL_DATABASE_URL   where jobs are kept (default: SQLite in the user's data folder)
+      PAGEMILL_STORAGE_URL    folder of inputs and outputs, reached by every worker
+      PAGEMILL_BROKER_URL     Celery broker (default: none; workers look into the database)
+    """
+
+
+app.command("submit")(submit.submit)
+app.command("run")(run.run)
+app.command("status")(status.status)
+app.command("wait")(wait.wait)
+app.command("list")(listing.list_jobs)
+app.command("results")(results.results)
+app.command("errors")(errors.errors)
+app.command("cancel")(cancel.cancel)
+app.command("retry")(retry.retry)
+app.command("worker")(worker.worker)
+app.add_typer(database.commands, name="db")

@@ -1,0 +1,32 @@
+"""`pagemill cancel`."""
+
+from __future__ import annotations
+
+from jobs.cli.console import note
+from jobs.cli.deployment import opened
+from jobs.cli.options import JobId
+from jobs.cli.shapes import summary
+
+
+def cancel(job_id: JobId) -> None:
+    """End a job early; what was answered is published. Asking twice does no harm.
+
+    Without a worker that holds rows of it, the job is ended at once.
+
+    \b
+    Example:
+      pagemill cancel job_abcdefgh
+    """
+    with opened() as deployment:
+        store = deployment.store
+        job = store.request_cancel(store.job(job_id).id, "cancelled")
+        if not job.state.terminal:
+            deployment.settle(job.id)
+            job = store.job(job.id)
+        if job.state.terminal:
+            note(summary(job))
+            return
+        note(
+            f"job {job.id} is being cancelled: its workers hand their rows back in a moment "
+            f"(`pagemill wait {job.id}` sees it through)"
+        )

@@ -1,0 +1,44 @@
+"""`pagemill db`."""
+
+from __future__ import annotations
+
+import typer
+
+commands = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Make, upgrade and check the database."
+)
+
+
+@commands.command("upgrade")
+def upgrade() -> None:
+    """Make the tables, or bring those of an older pagemill up to date; safe to repeat.
+
+    \b
+    Example:
+      PAGEMILL_DATABASE_URL=postgresql://pagemill@db/pagemill pagemill db upgrade
+    """
+    from jobs.database import upgrade
+    from jobs.settings import Settings, without_password
+
+    url = Settings.from_env().database_url
+    upgrade(url)
+    print(f"{without_password(url)} is up to date")
+
+
+@commands.command("check")
+def check() -> None:
+    """Tell whether the database fits this pagemill; ends with 69 if it does not.
+
+    \b
+    Example:
+      pagemill db check && pagemill worker --model smollm2-135m
+    """
+    from jobs.database import Database
+    from jobs.settings import Settings
+
+    database = Database(Settings.from_env().database_url)
+    try:
+        database.check_revision()
+    finally:
+        database.close()
+    print(f"{database.shown_url} is up to date")

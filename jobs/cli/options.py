@@ -1,0 +1,178 @@
+"""Options that several commands share, as dataclasses that become parameters of a command."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from jobs.formats import Format
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id; its start is enough.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        metavar="MODEL",
+        help="A Hugging Face folder, a hub id, a .gguf file, or smollm2-135m.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON; its shape is in docs/cli.md.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions:
+    """What is asked, of which rows."""
+
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="JSONL or Parquet (.gz and .zst too), a folder of Parquet, a URI, or - for stdin.",
+            show_default=False,
+        ),
+    ]
+    model: Model
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="System message of rows without one.")
+    ] = None
+    template: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Jinja template that makes a prompt of a row's columns."),
+    ] = None
+    prompt_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The key or column that is the prompt.")
+    ] = None
+    limit: Annotated[int | None, typer.Option(help="Take only the first rows.")] = None
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the job; drawn at random if not given.")
+    ] = None
+    priority: Annotated[int, typer.Option(help="Jobs with a higher one go first.")] = 0
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN",
+            help="When to give up: 90m, 8h, 2d, or a time like 2030-01-31T08:00+01:00.",
+        ),
+    ] = None
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse the file if one of its rows is bad.")
+    ] = False
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None
+    temperature: Annotated[
+        float | None, typer.Option(help="0 takes the likeliest token each time.")
+    ] = None
+    top_k: Annotated[int | None, typer.Option(help="Sample among the K likeliest tokens.")] = None
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample among the likeliest tokens of this total.")
+    ] = None
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="End an answer before this text; repeatable."),
+    ] = None
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Do not end at an end-of-text token.")
+    ] = False
+    chunk_rows: Annotated[
+        int | None, typer.Option(help="Rows that a worker takes at a time (1 to 256).")
+    ] = None
+    format: Annotated[
+        Format | None, typer.Option(help="Format of FILE, where its name does not tell.")
+    ] = None
+
+    def sampling(self) -> dict[str, Any]:
+        """The sampling parameters that were given."""
+        values: dict[str, Any] = {
+            name: getattr(self, name) for name in ("max_tokens", "temperature", "top_k", "top_p")
+        }
+        values["stop"] = self.stop or None
+        values["ignore_eos"] = self.ignore_eos or None
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How a worker serves its model; the worker checks them."""
+
+    dtype: Annotated[
+        str | None, typer.Option(help="auto, float32, bfloat16 or float16.", show_default=False)
+    ] = None
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None
+    block_size: Annotated[int | None, typer.Option(help="Tokens of a KV block: 8, 16, 32.")] = None
+    num_blocks: Annotated[
+        int | None, typer.Option(help="KV blocks; measured from free memory if not given.")
+    ] = None
+    max_model_len: Annotated[
+        int | None, typer.Option(help="Longest sequence, prompt and answer together.")
+    ] = None
+    max_num_seqs: Annotated[int | None, typer.Option(help="Sequences that run at once.")] = None
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(help="Token budget of an engine step.")
+    ] = None
+    no_prefix_cache: Annotated[
+        bool, typer.Option("--no-prefix-cache", help="Compute shared prefixes again.")
+    ] = False
+    threads: Annotated[int | None, typer.Option(help="Threads of the engine on a CPU.")] = None
+    gpu_memory_utilization: Annotated[
+        float | None, typer.Option(help="Share of the GPU's memory to use.")
+    ] = None
+
+    def arguments(self) -> list[str]:
+        """The options that were given, as arguments of the worker."""
+        given: list[str] = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is None or value is False:
+                continue
+            given.append("--" + field.name.replace("_", "-"))
+            if value is not True:
+                given.append(str(value))
+        return given
+
+
+def with_groups(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function that takes dataclasses: each field becomes a parameter."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = hints[name]
+        if dataclasses.is_dataclass(kind):
+            groups[name] = kind
+            parameters.extend(_parameters_of(kind))
+        else:
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=kind))
+
+    def command(**values: Any) -> None:
+        made = {
+            name: kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})
+            for name, kind in groups.items()
+        }
+        function(**made, **values)
+
+    command.__name__ = function.__name__
+    command.__doc__ = function.__doc__
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    vars(command)["__signature__"] = inspect.Signature(parameters)
+    return command
+
+
+def _parameters_of(kind: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty
+            if field.default is dataclasses.MISSING
+            else field.default,
+            annotation=hints[field.name],
+        )
+        for field in dataclasses.fields(kind)
+    ]

@@ -1,0 +1,31 @@
+"""`pagemill retry`."""
+
+from __future__ import annotations
+
+import shlex
+
+from jobs.cli.console import note, plural
+from jobs.cli.deployment import opened
+from jobs.cli.options import JobId
+
+
+def retry(job_id: JobId) -> None:
+    """Answer the rows again that got no answer, as a new version; prints the job's id.
+
+    Rows that were refused at submit would be refused again: mend them in the file and submit it
+    again. The versions published so far stay as they are.
+
+    \b
+    Example:
+      pagemill retry job_abcdefgh && pagemill wait job_abcdefgh
+    """
+    from jobs.retry import plan_retry
+
+    with opened() as deployment:
+        store = deployment.store
+        plan, counts = plan_retry(store, deployment.storage, job_id)
+        job = store.reopen(store.job(job_id).id, plan, counts)
+        deployment.wake(job.model)
+    print(job.id, flush=True)
+    note(f"{plural(counts.rows, 'row')} queued again, for version {job.version}")
+    note(f"answer it:  pagemill worker --model {shlex.quote(job.model)}")

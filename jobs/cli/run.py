@@ -1,0 +1,121 @@
+"""`pagemill run`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jobs.cli.console import console, note, table
+from jobs.cli.deployment import Deployment, opened
+from jobs.cli.options import EngineOptions, SubmitOptions, with_groups
+from jobs.cli.results import chosen_format, write_rows
+from jobs.cli.shapes import exit_code, output_path, summary
+from jobs.cli.submitting import submit_job
+from jobs.cli.supervising import Interruptions, Supervisor
+from jobs.cli.watching import progress_display
+from jobs.cli.worker import worker_command
+from jobs.cli.worker_process import WorkerProcess
+from jobs.formats import Format
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from jobs.records import JobRecord
+    from jobs.results import PublishedVersion
+
+_SHOWN_ROWS = 5
+_SHOWN_CHARACTERS = 100
+_LOG_FOLDER = "logs"
+
+
+@with_groups
+def run(
+    options: SubmitOptions,
+    engine: EngineOptions,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="Write the answers to this file too; - is stdout.",
+        ),
+    ] = None,
+    output_format: Annotated[
+        Format | None,
+        typer.Option(help="By PATH's name if not given; JSONL on stdout.", show_default=False),
+    ] = None,
+) -> None:
+    """Submit a file, answer it with a worker of our own, and wait until it is done.
+
+    Ends as `wait` does. Ctrl-C finishes the chunks that are being worked on and leaves the job
+    resumable; a second Ctrl-C leaves at once.
+
+    \b
+    Examples:
+      pagemill run prompts.jsonl --model smollm2-135m
+      pagemill run reviews.parquet --model ./llama --prompt-column review -o answers.parquet
+    """
+    form = None if output is None else chosen_format(output, output_format)
+    with opened(create=True) as deployment:
+        job = submit_job(deployment, options)
+        note(f"job {job.id}")
+        job = _answer(deployment, job, engine)
+        note(summary(job))
+        if job.published_version is not None:
+            from jobs.results import open_version
+
+            published = open_version(deployment.storage, job)
+            if output is not None and form is not None:
+                write_rows(published, output, form)
+            _show(deployment, job, published, to_stderr=output == "-")
+        raise typer.Exit(exit_code(job))
+
+
+def _answer(deployment: Deployment, job: JobRecord, engine: EngineOptions) -> JobRecord:
+    command = worker_command(
+        job.model, "--exit-when-done", job.id, "--watch-parent", *engine.arguments()
+    )
+    log = deployment.storage.root / _LOG_FOLDER / f"{job.id}.log"
+    worker = WorkerProcess(command, deployment.settings.to_env(), log)
+    interruptions = Interruptions()
+    with interruptions.caught():
+        worker.start()
+        try:
+            with progress_display() as display:
+                return Supervisor(deployment, job, worker, display, interruptions).run()
+        finally:
+            worker.close()
+
+
+def _show(
+    deployment: Deployment, job: JobRecord, published: PublishedVersion, to_stderr: bool
+) -> None:
+    stream = sys.stderr if to_stderr else sys.stdout
+    shown = console(stream)
+    shown.print(_first_answers(published))
+    shown.print(f"output: {output_path(job, deployment.storage)}", soft_wrap=True)
+
+
+def _first_answers(published: PublishedVersion) -> Table:
+    shown = table("row", "custom_id", "finish", "tokens", "answer", right=("row", "tokens"))
+    columns = ["row_index", "custom_id", "text", "finish_reason", "completion_tokens", "error"]
+    rows = next(published.groups(columns)).slice(0, _SHOWN_ROWS).to_pylist()
+    for row in rows:
+        error = row["error"]
+        answer = row["text"] if error is None else f"{error['message']} [{error['code']}]"
+        shown.add_row(
+            str(row["row_index"]),
+            row["custom_id"] or "",
+            row["finish_reason"] or "",
+            str(row["completion_tokens"]),
+            _one_line(answer or ""),
+        )
+    return shown
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 1]}…"

@@ -1,0 +1,118 @@
+"""Jobs as JSON (see docs/cli.md) and as sentences."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from jobs import layout
+from jobs.cli.console import plural
+from jobs.states import JobState
+
+if TYPE_CHECKING:
+    from jobs.records import Counts, JobProgress, JobRecord
+    from jobs.storage import Storage
+
+
+def job_json(job: JobRecord, storage: Storage) -> dict[str, Any]:
+    """A job, with the counts of its committed chunks."""
+    return {
+        "id": job.id,
+        "name": job.name,
+        "state": job.state.value,
+        "model": job.model,
+        "input": job.input_uri,
+        "version": job.version,
+        "published_version": job.published_version,
+        "output": output_path(job, storage),
+        "rows": _rows_json(job.total_rows, job.counts),
+        "tokens": _tokens_json(job.counts),
+        "chunks": {"total": job.chunks_total, "left": job.chunks_left},
+        "seed": job.seed,
+        "priority": job.priority,
+        "stop_reason": job.stop_reason,
+        "error": None
+        if job.error_code is None
+        else {"code": job.error_code, "message": job.error_message},
+        **{
+            name: _time(getattr(job, name))
+            for name in (
+                "created_at",
+                "started_at",
+                "finalizing_at",
+                "finished_at",
+                "deadline_at",
+                "cancel_requested_at",
+            )
+        },
+    }
+
+
+def progress_json(progress: JobProgress, storage: Storage) -> dict[str, Any]:
+    """A job as a watcher sees it: the rows of running chunks are counted too."""
+    shape = job_json(progress.job, storage)
+    shape["rows"] = _rows_json(progress.job.total_rows, progress.counts)
+    shape["tokens"] = _tokens_json(progress.counts)
+    shape["chunks"] |= {"running": progress.chunks_running, "done": progress.chunks_done}
+    return shape
+
+
+def output_path(job: JobRecord, storage: Storage) -> str | None:
+    """The folder of the newest published version."""
+    if job.published_version is None:
+        return None
+    folder = storage.job(job.folder)
+    return str(folder.at(layout.version_folder(job.published_version)))
+
+
+def exit_code(job: JobRecord) -> int:
+    """How `wait` ends for a job that has ended."""
+    if job.state in (JobState.CANCELLED, JobState.EXPIRED):
+        return 2
+    return 1 if job.state is JobState.FAILED or job.counts.failed else 0
+
+
+def summary(job: JobRecord) -> str:
+    """How a job ended, in one sentence."""
+    if job.state is JobState.FAILED:
+        return f"job {job.id} failed: {job.error_message}"
+    counts = job.counts
+    parts = [f"{counts.completed:,} of {plural(job.total_rows, 'row')} answered"]
+    if counts.failed:
+        parts.append(f"{counts.failed:,} with errors (`pagemill errors {job.id}`)")
+    if counts.cancelled or counts.expired:
+        parts.append(f"{counts.cancelled + counts.expired:,} not answered")
+    return f"job {job.id} {job.state}: {', '.join(parts)}; {tokens_sentence(counts)}"
+
+
+def tokens_sentence(counts: Counts) -> str:
+    text = f"{counts.prompt_tokens:,} prompt tokens"
+    if counts.prompt_tokens:
+        text += f" ({cached_share(counts):.0%} from the prefix cache)"
+    return f"{text}, {counts.completion_tokens:,} completion tokens"
+
+
+def cached_share(counts: Counts) -> float:
+    return counts.cached_tokens / counts.prompt_tokens if counts.prompt_tokens else 0.0
+
+
+def _rows_json(total: int, counts: Counts) -> dict[str, int]:
+    return {
+        "total": total,
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "cancelled": counts.cancelled,
+        "expired": counts.expired,
+    }
+
+
+def _tokens_json(counts: Counts) -> dict[str, int]:
+    return {
+        "prompt": counts.prompt_tokens,
+        "cached": counts.cached_tokens,
+        "completion": counts.completion_tokens,
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

@@ -1,0 +1,110 @@
+"""`pagemill status`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jobs.cli.console import console, note
+from jobs.cli.deployment import opened
+from jobs.cli.group import INTERRUPTED
+from jobs.cli.options import JobId, Json
+from jobs.cli.shapes import cached_share, output_path, progress_json
+from jobs.cli.watching import Display, follow, progress_display
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from jobs.records import JobProgress
+    from jobs.storage import Storage
+
+
+def status(
+    job_id: JobId,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Follow the job until it has ended.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show where a job stands. With --watch --json, a line of JSON for each change.
+
+    Ctrl-C ends the watching (130), not the job.
+
+    \b
+    Examples:
+      pagemill status job_abcdefgh --watch
+      pagemill status job_abcdefgh --json | jq .rows
+    """
+    with opened() as deployment:
+        store, storage = deployment.store, deployment.storage
+        progress = store.progress(job_id)
+        job_id = progress.job.id
+        if watch and not progress.job.state.terminal:
+            try:
+                if as_json:
+                    follow(deployment, job_id, _json_lines(storage))
+                    return
+                with progress_display() as display:
+                    follow(deployment, job_id, display)
+            except KeyboardInterrupt:
+                note(f"Not watching any more; job {job_id} goes on")
+                raise typer.Exit(INTERRUPTED) from None
+            progress = store.progress(job_id)
+        if as_json:
+            print(json.dumps(progress_json(progress, storage)))
+        else:
+            console(sys.stdout).print(_described(progress, storage))
+
+
+def _json_lines(storage: Storage) -> Display:
+    said = ""
+
+    def show(progress: JobProgress) -> None:
+        nonlocal said
+        line = json.dumps(progress_json(progress, storage))
+        if line != said:
+            print(line, flush=True)
+            said = line
+
+    return show
+
+
+def _described(progress: JobProgress, storage: Storage) -> Table:
+    from rich.table import Table
+
+    job, counts = progress.job, progress.counts
+    shown = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+
+    def line(name: str, value: object) -> None:
+        if value is not None:
+            shown.add_row(name, str(value))
+
+    line("job", job.id)
+    line("name", job.name)
+    line("state", job.state)
+    line("stopped because", job.stop_reason)
+    line("error", job.error_message and f"{job.error_message} [{job.error_code}]")
+    line("model", job.model)
+    line("input", job.input_uri)
+    line("rows", f"{counts.rows:,} of {job.total_rows:,}")
+    line("  answered", f"{counts.completed:,}")
+    for name in ("failed", "cancelled", "expired"):
+        number = getattr(counts, name)
+        line(f"  {name}", f"{number:,}" if number else None)
+    cached = f" ({cached_share(counts):.0%} from the prefix cache)" if counts.cached_tokens else ""
+    line("prompt tokens", f"{counts.prompt_tokens:,}{cached}")
+    line("completion tokens", f"{counts.completion_tokens:,}")
+    line(
+        "chunks",
+        f"{progress.chunks_done:,} of {job.chunks_total:,} done, "
+        f"{progress.chunks_running:,} running",
+    )
+    line("version", f"{job.version} (published: {job.published_version or 'none yet'})")
+    line("output", output_path(job, storage))
+    for name in ("created", "started", "finished", "deadline"):
+        moment = getattr(job, f"{name}_at")
+        line(name, moment and moment.astimezone().isoformat(" ", "seconds"))
+    return shown

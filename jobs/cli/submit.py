@@ -1,0 +1,28 @@
+"""`pagemill submit`."""
+
+from __future__ import annotations
+
+import shlex
+
+from jobs.cli.console import note
+from jobs.cli.deployment import opened
+from jobs.cli.options import SubmitOptions, with_groups
+from jobs.cli.submitting import submit_job
+
+
+@with_groups
+def submit(options: SubmitOptions) -> None:
+    """Queue a file of prompts; prints the job's id, and nothing else, on stdout.
+
+    \b
+    Examples:
+      pagemill submit prompts.jsonl --model smollm2-135m
+      pagemill submit reviews.parquet --model ./llama --prompt-column review --max-tokens 64
+      zcat big.jsonl.gz | pagemill submit - --model smollm2-135m --deadline 8h
+    """
+    with opened(create=True) as deployment:
+        job = submit_job(deployment, options)
+    print(job.id, flush=True)
+    note(f"answer it:  pagemill worker --model {shlex.quote(job.model)}")
+    note(f"watch it:   pagemill status {job.id} --watch")
+    note(f"read it:    pagemill results {job.id} -o answers.parquet")

@@ -1,0 +1,130 @@
+"""From the options of `submit` and `run` to a queued job."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.cli.console import console, note, plural
+from jobs.cli.deadline import parse_deadline
+from jobs.cli.deployment import Deployment, model_name
+from jobs.cli.options import SubmitOptions
+from jobs.errors import JobNotFound, UsageError
+
+if TYPE_CHECKING:
+    from jobs.records import JobRecord, NewJob
+    from jobs.storage import JobFolder
+    from jobs.submission import Progress, Submission
+
+_SHOWN_ERRORS = 3
+
+
+def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
+    """Validate and queue a job; hints about its rows go to stderr.
+
+    Raises:
+        JobsError: the file or the options are refused; nothing is left behind.
+    """
+    from jobs.submission import prepare
+
+    with _reading() as progress:
+        new = prepare(_submission(options), deployment.storage, progress)
+    folder = deployment.storage.job(new.folder)
+    try:
+        job = deployment.store.insert_job(new)
+    except BaseException:
+        # After a lost answer the job may be there all the same, and needs its folder.
+        with contextlib.suppress(Exception):
+            try:
+                deployment.store.job(new.id)
+            except JobNotFound:
+                folder.remove_all()
+        raise
+    _tell_rows(new, folder)
+    deployment.wake(job.model)
+    return job
+
+
+def _submission(options: SubmitOptions) -> Submission:
+    from jobs.submission import Submission
+
+    deadline = options.deadline
+    optional = {} if options.chunk_rows is None else {"chunk_rows": options.chunk_rows}
+    return Submission(
+        input=options.file,
+        model=model_name(options.model),
+        name=options.name,
+        sampling=options.sampling(),
+        system=options.system,
+        template=None if options.template is None else _text_of(options.template),
+        prompt_column=options.prompt_column,
+        limit=options.limit,
+        seed=options.seed,
+        priority=options.priority,
+        deadline_at=None if deadline is None else parse_deadline(deadline, datetime.now(UTC)),
+        strict=options.strict,
+        input_format=None if options.format is None else options.format.value,
+        **optional,
+    )
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--template {path} is not UTF-8: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--template {path} cannot be read: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[Callable[[Progress], None] | None]:
+    """A progress bar for the reading of large files; none where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("reading"),
+        BarColumn(),
+        TextColumn("{task.fields[rows]:,} rows"),
+        TimeElapsedColumn(),
+        console=console(sys.stderr),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("reading", total=None, rows=0)
+        yield lambda seen: bar.update(
+            task, completed=seen.bytes_read, total=seen.total_bytes, rows=seen.rows
+        )
+
+
+def _tell_rows(new: NewJob, folder: JobFolder) -> None:
+    plan = new.plan
+    note(f"{plural(plan.total_rows, 'row')} in {plural(len(plan.chunks), 'chunk')}")
+    if not plan.rejected:
+        return
+    note(f"{plural(plan.rejected, 'row')} cannot be answered and will be error rows:")
+    for line in _first_errors(new, folder):
+        note(f"  {line}")
+    if plan.rejected > _SHOWN_ERRORS:
+        note(f"  … `pagemill errors {new.id}` lists all of them")
+
+
+def _first_errors(new: NewJob, folder: JobFolder) -> list[str]:
+    from jobs.parts import read_batches
+
+    lines: list[str] = []
+    for window in new.plan.windows:
+        if window.rejected is None:
+            continue
+        for batch in read_batches(folder, window.rejected):
+            for error in batch.column("error").to_pylist():
+                lines.append(f"line {error['line']}: {error['message']} [{error['code']}]")
+                if len(lines) == _SHOWN_ERRORS:
+                    return lines
+    return lines

@@ -1,0 +1,140 @@
+"""Keeping the worker of `pagemill run` alive until the job has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import typer
+
+from jobs.cli.console import note
+from jobs.cli.deployment import Deployment
+from jobs.cli.watching import POLL_SECONDS, Display
+from jobs.cli.worker_process import WorkerProcess
+from jobs.states import JobState
+
+if TYPE_CHECKING:
+    from jobs.records import JobRecord
+
+MODEL_UNAVAILABLE = 3  # how a worker ends that cannot serve its model
+
+
+class Interruptions:
+    """Counts Ctrl-C and SIGTERM while it is entered; the rest of us goes on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.exit_code = 0
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        before = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.exit_code = 128 + number
+
+
+class Supervisor:
+    """Runs a worker for one job.
+
+    A worker that a signal ended (it was killed, it ran out of memory) is started again; one
+    that ended by itself with an error would only do so again.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        job: JobRecord,
+        worker: WorkerProcess,
+        display: Display,
+        interruptions: Interruptions,
+    ) -> None:
+        self._deployment = deployment
+        self._job = job
+        self._worker = worker
+        self._display = display
+        self._interruptions = interruptions
+        self._forwarded = 0
+        self._rows_at_start = 0
+
+    def run(self) -> JobRecord:
+        """Watch until the job has ended; returns it.
+
+        Raises:
+            typer.Exit: the worker left, or was told to leave, before the end of the job.
+        """
+        while True:
+            # First the process, then the job: a worker ends after the last thing it did.
+            code = self._worker.returncode
+            progress = self._deployment.store.progress(self._job.id)
+            self._display(progress)
+            if progress.job.state.terminal:
+                return progress.job
+            self._forward_signals()
+            if code is not None:
+                self._after_end(code, progress.job, progress.counts.rows)
+            time.sleep(POLL_SECONDS)
+
+    def _forward_signals(self) -> None:
+        while self._forwarded < min(self._interruptions.count, 2):
+            self._forwarded += 1
+            if self._forwarded == 1:
+                note(
+                    "Leaving: the chunks that are being worked on are finished first; "
+                    "once more hands them back at once"
+                )
+            else:
+                note("Handing the chunks back; what is finished of them is kept")
+            self._worker.terminate()
+
+    def _after_end(self, code: int, job: JobRecord, rows: int) -> None:
+        """The worker has ended and the job has not."""
+        if self._interruptions.count:
+            self._say_how_to_resume()
+            raise typer.Exit(self._interruptions.exit_code)
+        if code < 0:
+            name = signal.Signals(-code).name
+            if self._worker.start_again(rows > self._rows_at_start):
+                note(
+                    f"The worker was ended by {name} and is started again; no finished row is lost"
+                )
+                self._rows_at_start = rows
+                return
+            note(f"The worker was ended by {name} again and again without finishing a row:")
+        elif code:
+            self._fail(code, job)
+        else:
+            note("The worker has left:")
+        note(f"{self._worker.tail()}Its log is {self._worker.log}")
+        self._say_how_to_resume()
+        raise typer.Exit(1)
+
+    def _fail(self, code: int, job: JobRecord) -> None:
+        """The worker ended with an error; a job that nobody began is failed with its reason."""
+        complaint = self._worker.complaint()
+        note(f"Error: {complaint}")
+        if job.state is not JobState.QUEUED:
+            return
+        reason = "model_unavailable" if code == MODEL_UNAVAILABLE else "worker_failed"
+        if self._deployment.store.fail_job(job.id, reason, complaint):
+            note(f"job {job.id} failed; the worker's log is {self._worker.log}")
+            raise typer.Exit(1)
+
+    def _say_how_to_resume(self) -> None:
+        job = self._job
+        note(
+            f"job {job.id} is kept and goes on where it stands:\n"
+            f"  pagemill worker --model {shlex.quote(job.model)}\n"
+            f"  pagemill wait {job.id}"
+        )

@@ -1,0 +1,46 @@
+"""`pagemill wait`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jobs.cli.console import note
+from jobs.cli.deployment import opened
+from jobs.cli.group import INTERRUPTED
+from jobs.cli.options import JobId
+from jobs.cli.shapes import exit_code, summary
+from jobs.cli.watching import follow, progress_display
+
+TIMED_OUT = 124  # as timeout(1) ends
+
+
+def wait(
+    job_id: JobId,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Give up waiting; ends with 124.")
+    ] = None,
+) -> None:
+    """Wait until a job has ended.
+
+    Ends with 0 if every row was answered, 1 if the job or some rows failed, 2 if it was cancelled
+    or expired. Ctrl-C ends the waiting (130), not the job.
+
+    \b
+    Example:
+      pagemill wait job_abcdefgh && pagemill results job_abcdefgh -o answers.parquet
+    """
+    with opened() as deployment:
+        job_id = deployment.store.job(job_id).id
+        try:
+            with progress_display() as display:
+                ended = follow(deployment, job_id, display, timeout)
+        except KeyboardInterrupt:
+            note(f"Not waiting any more; job {job_id} goes on (`pagemill cancel {job_id}` ends it)")
+            raise typer.Exit(INTERRUPTED) from None
+        if ended is None:
+            note(f"Job {job_id} has not ended within {timeout:g} s; it goes on")
+            raise typer.Exit(TIMED_OUT)
+        note(summary(ended.job))
+        raise typer.Exit(exit_code(ended.job))

@@ -1,0 +1,134 @@
+"""Following a job until it has ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from jobs.cli.console import console, note
+from jobs.cli.deployment import Deployment
+from jobs.cli.shapes import cached_share
+from jobs.states import JobState
+
+if TYPE_CHECKING:
+    from jobs.records import JobProgress
+
+POLL_SECONDS = 0.25
+SETTLE_SECONDS = 2.0
+LINE_SECONDS = 5.0  # between progress lines where there is no terminal
+_RATE_WINDOW = 10.0
+
+Display = Callable[["JobProgress"], None]
+
+
+def follow(
+    deployment: Deployment, job_id: str, display: Display, timeout: float | None = None
+) -> JobProgress | None:
+    """Poll a job until it has ended; None if the time ran out before.
+
+    A job that only has to be brought to its end (cancelled, overdue, complete) is, even if no
+    worker lives.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    settle_at = 0.0
+    while True:
+        progress = deployment.store.progress(job_id)
+        display(progress)
+        if progress.job.state.terminal:
+            return progress
+        now = time.monotonic()
+        if deadline is not None and now >= deadline:
+            return None
+        if _wants_settling(progress) and now >= settle_at:
+            deployment.settle(progress.job.id)
+            settle_at = time.monotonic() + SETTLE_SECONDS
+            continue
+        time.sleep(POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - now))
+
+
+def _wants_settling(progress: JobProgress) -> bool:
+    job = progress.job
+    overdue = job.deadline_at is not None and job.deadline_at <= progress.now
+    return job.state in (JobState.CANCELLING, JobState.FINALIZING) or overdue
+
+
+class Speed:
+    """Completion tokens a second, over the last seconds."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[datetime, int]] = deque()
+
+    def of(self, progress: JobProgress) -> float | None:
+        """The speed now; None until two different moments were seen."""
+        self._seen.append((progress.now, progress.counts.completion_tokens))
+        while (progress.now - self._seen[0][0]).total_seconds() > _RATE_WINDOW:
+            self._seen.popleft()
+        first, tokens = self._seen[0]
+        seconds = (progress.now - first).total_seconds()
+        return (self._seen[-1][1] - tokens) / seconds if seconds > 0 else None
+
+
+def progress_line(progress: JobProgress, speed: float | None) -> str:
+    """`in_progress  12/60 rows  85 tokens/s  prefix cache 83%  2 errors`."""
+    counts, job = progress.counts, progress.job
+    parts = [f"{job.state}", f"{counts.rows:,}/{job.total_rows:,} rows"]
+    if speed is not None and job.state is JobState.IN_PROGRESS:
+        parts.append(f"{speed:,.0f} tokens/s")
+    if counts.prompt_tokens:
+        parts.append(f"prefix cache {cached_share(counts):.0%}")
+    if counts.failed:
+        parts.append(f"{counts.failed:,} errors")
+    return "  ".join(parts)
+
+
+@contextmanager
+def progress_display() -> Iterator[Display]:
+    """A progress bar on stderr; where that is no terminal, a line now and then."""
+    if sys.stderr.isatty():
+        yield from _bar()
+    else:
+        yield _lines()
+
+
+def _bar() -> Iterator[Display]:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    speed = Speed()
+    with Progress(
+        BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+        console=console(sys.stderr),
+    ) as bar:  # fmt: skip
+        task = bar.add_task("", total=None)
+
+        def show(progress: JobProgress) -> None:
+            bar.update(
+                task,
+                total=max(1, progress.job.total_rows),
+                completed=progress.counts.rows,
+                description=progress_line(progress, speed.of(progress)),
+            )
+
+        yield show
+
+
+def _lines() -> Display:
+    speed = Speed()
+    said: tuple[object, ...] = ()
+    said_at = -LINE_SECONDS
+
+    def show(progress: JobProgress) -> None:
+        nonlocal said, said_at
+        rate = speed.of(progress)
+        state, now = progress.job.state, time.monotonic()
+        news = (state, progress.counts)
+        if news == said or (said[:1] == (state,) and now - said_at < LINE_SECONDS):
+            return
+        said, said_at = news, now
+        note(progress_line(progress, rate))
+
+    return show

@@ -1,0 +1,43 @@
+"""`pagemill worker`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from jobs.cli.deployment import model_name, opened
+from jobs.cli.options import EngineOptions, Model, with_groups
+
+
+def worker_command(model: str, *arguments: str) -> list[str]:
+    """The command line of a worker process; this process never imports what it runs."""
+    return [sys.executable, "-P", "-m", "worker", "--model", model, *arguments]
+
+
+@with_groups
+def worker(
+    model: Model,
+    engine: EngineOptions,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Chunks that are worked on at once.")
+    ] = None,
+) -> None:
+    """Answer the queued rows of one model until told to leave.
+
+    The first Ctrl-C or SIGTERM finishes the chunks that are being worked on; the second hands
+    them back at once, and what is finished of them is kept.
+
+    \b
+    Examples:
+      pagemill worker --model smollm2-135m
+      pagemill worker --model meta-llama/Llama-3.2-1B-Instruct --max-num-seqs 512
+    """
+    with opened(create=True):
+        pass  # a database that is missing is told before a model is loaded
+    more = [] if concurrency is None else ["--concurrency", str(concurrency)]
+    command = worker_command(model_name(model), *more, *engine.arguments())
+    sys.stdout.flush()
+    os.execv(command[0], command)

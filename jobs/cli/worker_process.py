@@ -1,0 +1,92 @@
+"""The worker process of `pagemill run`."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+MAX_FRUITLESS_STARTS = 5
+_LOG_TAIL = 12
+# `2030-01-31 08:00:00,000 ERROR pagemill.worker what went wrong`
+_ERROR_LINE = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) \S+ (?P<message>.+)$")
+
+
+class WorkerProcess:
+    """A worker in a process group of its own, so that a Ctrl-C reaches it through us only.
+
+    Args:
+        log: where its output goes, appended.
+    """
+
+    def __init__(self, command: list[str], env: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        self._command = command
+        self._env = {**os.environ, **env}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self._log_start = 0
+
+    def start(self) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._starts += 1
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; negative if a signal ended it."""
+        return None if self._process is None else self._process.poll()
+
+    def start_again(self, progressed: bool) -> bool:
+        """Start again after a signal ended it; False after too many starts in vain."""
+        if progressed:
+            self._starts = 0
+        if self._starts > MAX_FRUITLESS_STARTS:
+            return False
+        self.start()
+        return True
+
+    def terminate(self) -> None:
+        """Send SIGTERM: the first drains, a second hands its chunks back."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def close(self, patience: float = 20.0) -> None:
+        """Make it hand back what it has, and wait until it is gone."""
+        if self._process is None:
+            return
+        try:
+            for _ in range(2):
+                self.terminate()
+            self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def complaint(self) -> str:
+        """The last error that it logged since its last start, else its last line."""
+        lines = self._lines()
+        errors = [match["message"] for line in lines if (match := _ERROR_LINE.match(line))]
+        return (errors or lines or ["it said nothing"])[-1]
+
+    def tail(self) -> str:
+        """Its last lines, indented."""
+        return "".join(f"  {line}\n" for line in self._lines()[-_LOG_TAIL:])
+
+    def _lines(self) -> list[str]:
+        with open(self.log, "rb") as log:
+            log.seek(self._log_start)
+            text = log.read().decode(errors="replace")
+        return [line for line in text.splitlines() if line.strip()]
