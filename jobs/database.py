@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from jobs.errors import DatabaseError
@@ -29,6 +29,10 @@ ATTEMPTS = 4
 
 UPGRADE_HINT = "run `pagemill db upgrade`"
 
+_SQLITE_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_SQLITE_UNWRITABLE = frozenset(
+    {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM}
+)
 # PostgreSQL undid the transaction and asks for another try: serialization failure, deadlock.
 _TRY_AGAIN = frozenset({"40001", "40P01"})
 _UNDEFINED_TABLE = "42P01"
@@ -89,11 +93,9 @@ class Database:
             try:
                 with self.engine.begin() as connection:
                     return work(connection)
-            except DBAPIError as error:
+            except SQLAlchemyError as error:
                 if not _is_transient(error):
                     raise self._in_words(error) from error
-            except PoolTimeout as error:
-                raise self._in_words(error) from error
             time.sleep(random.uniform(0, 0.02 * 2**attempt))
         with self.begin() as connection:
             return work(connection)
@@ -144,7 +146,7 @@ class Database:
             raise self._in_words(error) from error
 
     def _in_words(self, error: SQLAlchemyError) -> DatabaseError:
-        said = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+        said = str(error.orig if isinstance(error, StatementError) else error).strip()
         return DatabaseError(f"database {self.shown_url}: {said}{_hint(error)}")
 
 
@@ -243,12 +245,17 @@ def _make_folder(url: URL) -> None:
         raise DatabaseError(f"the folder {folder} of the database: {error.strerror}") from error
 
 
-def _is_transient(error: DBAPIError) -> bool:
+def _is_transient(error: SQLAlchemyError) -> bool:
     """Whether the transaction was surely undone, and may succeed if it is tried again."""
-    original = error.orig
-    if isinstance(original, sqlite3.OperationalError):
-        return original.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    original = error.orig if isinstance(error, DBAPIError) else None
+    if isinstance(original, sqlite3.Error):
+        return _sqlite_code(original) in _SQLITE_LOCKED
     return getattr(original, "sqlstate", None) in _TRY_AGAIN
+
+
+def _sqlite_code(error: sqlite3.Error) -> int:
+    """The primary result code; the extended one says more in its higher bits."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 def _hint(error: SQLAlchemyError) -> str:
@@ -258,10 +265,9 @@ def _hint(error: SQLAlchemyError) -> str:
         return ""
     original = error.orig
     if isinstance(original, sqlite3.Error):
-        code = getattr(original, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if _sqlite_code(original) in _SQLITE_LOCKED:
             return "; another program holds a transaction open in it: close that program"
-        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        if _sqlite_code(original) in _SQLITE_UNWRITABLE:
             return "; check that its folder exists and may be written, SQLite writes beside it too"
         if "no such table" in str(original):
             return f": {UPGRADE_HINT}"

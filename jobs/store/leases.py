@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, select, update
 
 from jobs.records import ChunkLease, Counts, Renewal
 from jobs.sqltypes import database_now
@@ -26,23 +26,32 @@ from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, COUNT_NAMES, chunks, 
 
 HAS_WORK = (JobState.QUEUED, JobState.IN_PROGRESS)
 
+# Jobs that a claim looks at. The first one has a free chunk, unless others claim at this moment.
+CANDIDATES = 100
 
-def jobs_by_turn(model: str | None) -> Select[Any]:
-    """Jobs that may have queued chunks, in the order in which they are served.
+
+def jobs_by_turn(model: str | None, *chunk_is_wanted: ColumnElement[bool]) -> Select[Any]:
+    """Jobs with a queued chunk, in the order in which they are served.
 
     Higher priority first; then the job with the fewest running chunks, so that equal jobs get
     equal shares of the workers; then the oldest.
+
+    Args:
+        model: only jobs of that model.
+        chunk_is_wanted: what else a queued chunk has to be.
     """
-    running = (
-        select(func.count())
-        .where(chunks.c.job_id == jobs.c.id, CHUNK_IS_RUNNING)
-        .scalar_subquery()
-        .label("running")
-    )
+    of_job = chunks.c.job_id == jobs.c.id
+    running = select(func.count()).where(of_job, CHUNK_IS_RUNNING).scalar_subquery()
     query = (
         select(jobs.c.id, jobs.c.state, jobs.c.priority)
-        .where(jobs.c.state.in_(HAS_WORK))
-        .order_by(jobs.c.priority.desc(), running, jobs.c.created_at, jobs.c.id)
+        .where(jobs.c.state.in_(HAS_WORK), _any_queued(*chunk_is_wanted))
+        .order_by(
+            jobs.c.priority.desc(),
+            # There may be thousands of queued jobs: nothing runs in them, no need to count.
+            case((jobs.c.state == JobState.QUEUED, 0), else_=running),
+            jobs.c.created_at,
+            jobs.c.id,
+        )
     )
     return query if model is None else query.where(jobs.c.model == model)
 
@@ -138,16 +147,21 @@ def commit_chunk(connection: Connection, lease: ChunkLease, part: str, counts: C
 
 
 def models_wanted(connection: Connection) -> list[str]:
-    # A subquery with LIMIT is answered from the index for each job; an EXISTS may be turned
-    # into a join that reads all queued chunks.
-    queued = select(1).where(chunks.c.job_id == jobs.c.id, CHUNK_IS_QUEUED).limit(1)
     query = (
         select(jobs.c.model)
-        .where(jobs.c.state.in_(HAS_WORK), queued.scalar_subquery().is_not(None))
+        .where(jobs.c.state.in_(HAS_WORK), _any_queued())
         .distinct()
         .order_by(jobs.c.model)
     )
     return list(connection.scalars(query))
+
+
+def _any_queued(*chunk_is_wanted: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether the job has a queued chunk (within a query of `jobs`)."""
+    # A subquery with LIMIT is answered from the index, job by job; an EXISTS may be turned into
+    # a join that reads all queued chunks.
+    found = select(1).where(chunks.c.job_id == jobs.c.id, CHUNK_IS_QUEUED, *chunk_is_wanted)
+    return found.limit(1).scalar_subquery().is_not(None)
 
 
 def _lock_preferred(connection: Connection, model: str, chunk_id: str) -> str | None:
@@ -162,7 +176,7 @@ def _lock_preferred(connection: Connection, model: str, chunk_id: str) -> str | 
 
 
 def _lock_next(connection: Connection, model: str) -> str | None:
-    for job in connection.execute(jobs_by_turn(model)).all():
+    for job in connection.execute(jobs_by_turn(model).limit(CANDIDATES)).all():
         of_job = select(chunks.c.id).where(chunks.c.job_id == job.id).order_by(chunks.c.ordinal)
         if (chunk_id := _lock_chunk(connection, job, of_job)) is not None:
             return chunk_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any
 
 from sqlalchemy import Row, Table
@@ -18,6 +19,9 @@ _JOB_COLUMNS = tuple(
 )
 
 
+_counts_in = operator.attrgetter(*COUNT_NAMES)
+
+
 def count_values(counts: Counts) -> dict[str, int]:
     """Column values that set the counts of a row."""
     return dataclasses.asdict(counts)
@@ -30,7 +34,7 @@ def added_counts(table: Table, counts: Counts) -> dict[str, Any]:
 
 def counts_of(row: Row[Any]) -> Counts:
     # PostgreSQL sums bigints to a Decimal.
-    return Counts(**{name: int(row._mapping[name]) for name in COUNT_NAMES})
+    return Counts(*map(int, _counts_in(row)))
 
 
 def job_record(row: Row[Any]) -> JobRecord:

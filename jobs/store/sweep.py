@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, exists, or_, select, update
 
 from jobs.database import Database
 from jobs.sqltypes import database_now
@@ -55,28 +55,36 @@ def chunks_to_wake(
     Jobs of one priority take turns, chunk by chunk: a message names the chunk that its worker
     claims first, so the order of messages must be as fair as claiming is.
     """
-    taken: list[Row[Any]] = []
-    by_priority = itertools.groupby(
-        connection.execute(jobs_by_turn(model)).all(), key=lambda job: job.priority
+    is_due = chunks.c.wake_at <= database_now()
+    # Each of these jobs has a chunk that is due, so no more jobs than chunks are needed.
+    waiting = connection.execute(jobs_by_turn(model, is_due).limit(limit)).all()
+    picked: list[str] = []
+    for _, equals in itertools.groupby(waiting, key=lambda job: job.priority):
+        room = limit - len(picked)
+        if room > 0:
+            due = [_due_chunks(connection, job.id, room) for job in equals]
+            picked.extend(itertools.islice(_in_turns(due), room))
+    if not picked:
+        return []
+    locked = connection.execute(
+        select(chunks.c.id, chunks.c.job_id, chunks.c.sends)
+        .where(chunks.c.id.in_(picked), CHUNK_IS_QUEUED, is_due)
+        .with_for_update(skip_locked=True)
     )
-    for _, equals in by_priority:
-        room = limit - len(taken)
-        if room <= 0:
-            break
-        due = [_lock_due(connection, job.id, room) for job in equals]
-        taken.extend(itertools.islice(_in_turns(due), room))
-    if taken:
+    taken = sorted(locked, key=lambda chunk: picked.index(chunk.id))
+    waits = [
+        {
+            "chunk_id": chunk.id,
+            "wait": resend_seconds * 2 ** min(chunk.sends + 1, MOST_DOUBLINGS),
+        }
+        for chunk in taken
+    ]
+    if waits:
         connection.execute(
             update(chunks)
             .where(chunks.c.id == bindparam("chunk_id"))
             .values(sends=chunks.c.sends + 1, wake_at=database_now(bindparam("wait"))),
-            [
-                {
-                    "chunk_id": chunk.id,
-                    "wait": resend_seconds * 2 ** min(chunk.sends + 1, MOST_DOUBLINGS),
-                }
-                for chunk in taken
-            ],
+            waits,
         )
     return [(chunk.job_id, chunk.id) for chunk in taken]
 
@@ -150,19 +158,18 @@ def _for_each(
     return sum(for_one(job_id) for job_id in job_ids)
 
 
-def _lock_due(connection: Connection, job_id: str, limit: int) -> list[Row[Any]]:
+def _due_chunks(connection: Connection, job_id: str, limit: int) -> list[str]:
     return list(
-        connection.execute(
-            select(chunks.c.id, chunks.c.job_id, chunks.c.sends)
+        connection.scalars(
+            select(chunks.c.id)
             .where(chunks.c.job_id == job_id, CHUNK_IS_QUEUED, chunks.c.wake_at <= database_now())
             .order_by(chunks.c.wake_at, chunks.c.ordinal)
             .limit(limit)
-            .with_for_update(skip_locked=True)
         )
     )
 
 
-def _in_turns(queues: list[list[Row[Any]]]) -> Iterator[Row[Any]]:
+def _in_turns(queues: list[list[str]]) -> Iterator[str]:
     """One item of each queue, then a second one of each, …"""
     for items in itertools.zip_longest(*queues):
         yield from (item for item in items if item is not None)

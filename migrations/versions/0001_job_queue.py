@@ -61,15 +61,17 @@ def _create_jobs() -> None:
         sa.Column("finished_at", sa.DateTime(timezone=True)),
         sa.Column("deadline_at", sa.DateTime(timezone=True)),
         sa.Column("cancel_requested_at", sa.DateTime(timezone=True)),
-        sa.PrimaryKeyConstraint("id", name="pk_jobs"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
         sa.CheckConstraint(
             "state IN ('validating', 'queued', 'in_progress', 'finalizing', 'completed', 'failed',"
             " 'expired', 'cancelling', 'cancelled')",
-            name="ck_jobs_state",
+            name=op.f("ck_jobs_state"),
         ),
-        sa.CheckConstraint("stop_reason IN ('cancelled', 'expired')", name="ck_jobs_stop_reason"),
         sa.CheckConstraint(
-            "chunks_left >= 0 AND chunks_left <= chunks_total", name="ck_jobs_chunks_left"
+            "stop_reason IN ('cancelled', 'expired')", name=op.f("ck_jobs_stop_reason")
+        ),
+        sa.CheckConstraint(
+            "chunks_left >= 0 AND chunks_left <= chunks_total", name=op.f("ck_jobs_chunks_left")
         ),
         _counts_are_counts("jobs"),
     )
@@ -90,9 +92,9 @@ def _create_windows() -> None:
         sa.Column("chunks_left", sa.Integer, nullable=False),
         sa.Column("merged", sa.String(255)),
         *_lease(),
-        sa.PrimaryKeyConstraint("job_id", "version", "ordinal", name="pk_windows"),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_windows_jobs"),
-        sa.CheckConstraint("chunks_left >= 0", name="ck_windows_chunks_left"),
+        sa.PrimaryKeyConstraint("job_id", "version", "ordinal", name=op.f("pk_windows")),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_windows_jobs")),
+        sa.CheckConstraint("chunks_left >= 0", name=op.f("ck_windows_chunks_left")),
     )
 
 
@@ -111,19 +113,19 @@ def _create_chunks() -> None:
         *_counts(),
         sa.Column("wake_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("sends", sa.Integer, nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_chunks"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_chunks")),
         sa.ForeignKeyConstraint(
             ["job_id", "version", "window_ordinal"],
             ["windows.job_id", "windows.version", "windows.ordinal"],
-            name="fk_chunks_windows",
+            name=op.f("fk_chunks_windows"),
         ),
         sa.CheckConstraint(
-            "state IN ('queued', 'running', 'done', 'stopped')", name="ck_chunks_state"
+            "state IN ('queued', 'running', 'done', 'stopped')", name=op.f("ck_chunks_state")
         ),
         sa.CheckConstraint(
-            "(state = 'running') = (lease_expires_at IS NOT NULL)", name="ck_chunks_lease"
+            "(state = 'running') = (lease_expires_at IS NOT NULL)", name=op.f("ck_chunks_lease")
         ),
-        sa.CheckConstraint("(state = 'done') = (part IS NOT NULL)", name="ck_chunks_part"),
+        sa.CheckConstraint("(state = 'done') = (part IS NOT NULL)", name=op.f("ck_chunks_part")),
         _counts_are_counts("chunks"),
     )
 
@@ -150,7 +152,7 @@ def _counts_are_counts(table: str) -> sa.CheckConstraint:
     return sa.CheckConstraint(
         "completed >= 0 AND failed >= 0 AND cancelled >= 0 AND expired >= 0"
         " AND prompt_tokens >= 0 AND cached_tokens >= 0 AND completion_tokens >= 0",
-        name=f"ck_{table}_counts",
+        name=op.f(f"ck_{table}_counts"),
     )
 
 
