@@ -1,0 +1,163 @@
+"""How fast, and with how much memory, an input file becomes a validated, planned copy.
+
+    python benchmarks/submit.py [--rows 200000] [--save]
+
+Makes JSON lines in a temporary folder, in two shapes: bare prompts of about 300 bytes a row,
+and chats whose system prompt of about 2 kB is shared. Each is prepared in a process of its own,
+whose peak resident memory counts imports and all. `--save` writes the figures to
+`benchmarks/results/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROWS = 200_000
+SHAPES = ("prompts", "chats")
+RESULTS = Path(__file__).parent / "results"
+_WORDS = (
+    "order",
+    "parcel",
+    "invoice",
+    "refund",
+    "battery",
+    "saddle",
+    "engine",
+    "window",
+    "garden",
+    "coffee",
+    "printer",
+    "signal",
+    "please",
+    "could",
+    "after",
+    "before",
+    "because",
+    "yesterday",
+    "arrived",
+    "broken",
+    "return",
+    "exchange",
+    "warranty",
+)
+
+
+def write_input(path: Path, shape: str, rows: int) -> None:
+    """Rows in random order; one of a thousand is a line that is no JSON."""
+    rng = random.Random(0)
+    systems = [_text(rng, 2000) for _ in range(4)]
+    with path.open("w", encoding="utf-8") as file:
+        for i in range(rows):
+            if i % 1000 == 999:
+                file.write("this line is no JSON\n")
+                continue
+            row: dict[str, Any] = {"custom_id": f"row-{i:07d}", "max_tokens": 48}
+            if shape == "prompts":
+                row |= {"prompt": _text(rng, 230), "channel": rng.choice(("mail", "chat"))}
+            else:
+                row["messages"] = [
+                    {"role": "system", "content": rng.choice(systems)},
+                    {"role": "user", "content": _text(rng, 200)},
+                ]
+            file.write(json.dumps(row) + "\n")
+
+
+def measure(path: Path, storage: Path) -> dict[str, Any]:
+    """Run `prepare` in a fresh process."""
+    command = [sys.executable, __file__, "--prepare", str(path), str(storage)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def prepare_here(path: str, storage: str) -> dict[str, Any]:
+    from jobs.storage import Storage
+    from jobs.submission import Submission, prepare
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    job = prepare(Submission(input=path, model="benchmark"), Storage(storage))
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "rows": job.plan.total_rows,
+        "rejected": job.plan.rejected,
+        "chunks": len(job.plan.chunks),
+        "windows": len(job.plan.windows),
+        "seconds": round(wall, 3),
+        "cpu_seconds": round(cpu, 3),
+        "rows_per_second": round(job.plan.total_rows / wall),
+        "peak_rss_mb": round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1),
+    }
+
+
+def surroundings() -> dict[str, Any]:
+    git = subprocess.run(
+        ["git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": git.stdout.strip() or None,
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("pyarrow", "orjson")},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--save", action="store_true", help="write to benchmarks/results/")
+    parser.add_argument("--prepare", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.prepare:
+        print(json.dumps(prepare_here(*options.prepare)))
+        return
+    report = {"benchmark": "submit", **surroundings(), "results": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for shape in SHAPES:
+            path = Path(folder) / f"{shape}.jsonl"
+            write_input(path, shape, options.rows)
+            figures = measure(path, Path(folder) / "storage")
+            report["results"][shape] = {"input_bytes": path.stat().st_size, **figures}
+    text = json.dumps(report, indent=2)
+    print(text)
+    if options.save:
+        target = RESULTS / f"submit-{report['date'][:10]}.json"
+        target.write_text(text + "\n")
+        print(f"written to {target}", file=sys.stderr)
+
+
+def _text(rng: random.Random, length: int) -> str:
+    text = ""
+    while len(text) < length:
+        text += rng.choice(_WORDS) + " "
+    return text[:length]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""What each column of a Parquet input is for, decided once from its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import types
+
+from jobs.errors import InputError
+from jobs.parameters import Kind
+from jobs.rows import PromptRules
+from jobs.schema import CARRIED_PREFIX, output_name
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of the input.
+
+    Attributes:
+        read: those whose values are checked row by row.
+        carried: source column and its field in the normalized copy.
+    """
+
+    read: tuple[str, ...]
+    carried: tuple[tuple[str, pa.Field], ...]
+
+
+def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
+    """Decide what the columns are for.
+
+    Raises:
+        InputError: no prompt, a column of a wrong type, a misspelt parameter, or two columns of
+            one name. `name` is what the message calls the input.
+    """
+    twice = sorted({column for column in schema.names if schema.names.count(column) > 1})
+    if twice:
+        raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them")
+    read, carried = [], []
+    for field in schema:
+        found = rules.meaning(field.name)
+        if found.kind is Kind.MISSPELT:
+            raise InputError(
+                f"{name} has a column {field.name!r}; did you mean {found.near}? Rename it "
+                "(if it is data of yours, to another name)"
+            )
+        if found.kind is Kind.DATA:
+            carried.append(field)
+            continue
+        _check_type(name, schema, field, found.kind)
+        read.append(field.name)
+    _check_prompt(name, schema, rules)
+    if rules.template is not None:  # it may use every column
+        read = schema.names
+    return Columns(tuple(read), _carry(carried))
+
+
+def without_views(kind: pa.DataType) -> pa.DataType:
+    """The type with plain lists and strings in place of views, which Arrow cannot reorder."""
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_list_view(kind) or types.is_list(kind):
+        return pa.list_(_plain(kind.value_field))
+    if types.is_large_list_view(kind) or types.is_large_list(kind):
+        return pa.large_list(_plain(kind.value_field))
+    if types.is_struct(kind):
+        return pa.struct([_plain(field) for field in kind])
+    return kind
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    return field.with_type(without_views(field.type))
+
+
+def _carry(fields: list[pa.Field]) -> tuple[tuple[str, pa.Field], ...]:
+    """Output names that are all different: `input.text` may be taken when `text` needs it."""
+    taken = {field.name for field in fields if output_name(field.name) == field.name}
+    carried = []
+    for field in fields:
+        target = output_name(field.name)
+        if target != field.name:
+            while target in taken:
+                target = f"input.{target}"
+            taken.add(target)
+        plain = pa.field(CARRIED_PREFIX + target, without_views(field.type))
+        carried.append((field.name, plain))
+    return tuple(carried)
+
+
+def _check_prompt(name: str, schema: pa.Schema, rules: PromptRules) -> None:
+    if rules.template is not None:
+        return
+    if rules.prompt_column is not None:
+        if rules.prompt_column not in schema.names:
+            raise InputError(
+                f"{name} has no column {rules.prompt_column!r}; it has: {_listed(schema)}"
+            )
+    elif not {"prompt", "messages"} & set(schema.names):
+        raise InputError(
+            f"{name} has neither a prompt nor a messages column; it has: {_listed(schema)}. "
+            "Name the one that holds the prompt with --prompt-column"
+        )
+
+
+def _check_type(name: str, schema: pa.Schema, field: pa.Field, kind: Kind) -> None:
+    value = field.type.value_type if types.is_dictionary(field.type) else field.type
+    if kind is Kind.PARAMETER:
+        wanted, fits = _PARAMETER_TYPES[field.name]
+    elif kind in _OTHER_TYPES:
+        wanted, fits = _OTHER_TYPES[kind]
+    else:
+        return
+    if not (fits(value) or types.is_null(value)):
+        raise InputError(
+            f"the column {field.name!r} of {name} is {field.type}; it must be {wanted} "
+            f"(columns: {_listed(schema)})"
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    )
+
+
+def _is_list_of(fits: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: (
+        _is_list(kind) and (fits(kind.value_type) or bool(types.is_null(kind.value_type)))
+    )
+
+
+def _is_messages(kind: pa.DataType) -> bool:
+    if not (_is_list(kind) and types.is_struct(kind.value_type)):
+        return False
+    return {"role", "content"} <= {field.name for field in kind.value_type}
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(types.is_floating(kind) or types.is_integer(kind))
+
+
+_INTEGER = ("an integer type", types.is_integer)
+_NUMBER = ("a floating-point or integer type", _is_number)
+_PARAMETER_TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
+    "max_tokens": _INTEGER,
+    "temperature": _NUMBER,
+    "top_k": _INTEGER,
+    "top_p": _NUMBER,
+    "seed": _INTEGER,
+    "stop": ("string or list<string>", lambda kind: _is_text(kind) or _is_list_of(_is_text)(kind)),
+    "stop_token_ids": ("list<integer>", _is_list_of(types.is_integer)),
+    "ignore_eos": ("bool", types.is_boolean),
+}
+_OTHER_TYPES: dict[Kind, tuple[str, Callable[[pa.DataType], bool]]] = {
+    Kind.PROMPT: ("string", _is_text),
+    Kind.MESSAGES: ("list<struct<role, content>>", _is_messages),
+    Kind.CUSTOM_ID: (
+        "string or an integer type",
+        lambda kind: _is_text(kind) or bool(types.is_integer(kind)),
+    ),
+}
+
+
+def _listed(schema: pa.Schema) -> str:
+    shown = [f"{field.name} ({field.type})"[:100] for field in schema][:20]
+    more = len(schema) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

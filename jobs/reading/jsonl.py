@@ -1,0 +1,204 @@
+"""Rows of JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from jobs.errors import InputError, RowError
+from jobs.reading.blocks import BLOCK_BYTES, BLOCK_ROWS, Block
+from jobs.reading.lines import MAX_LINE_BYTES, READ_BYTES, split_lines
+from jobs.reading.sources import reading
+from jobs.rows import Row, RowValidator, refused
+from jobs.schema import CARRIED_PREFIX, EXTRA_KEYS
+
+EXTRA_FIELD = pa.field(CARRIED_PREFIX + EXTRA_KEYS, pa.string())
+_EXTRA_SCHEMA = pa.schema([EXTRA_FIELD])
+
+
+class JsonLines:
+    """A `Reader` of JSON lines.
+
+    Args:
+        name: what messages call the input.
+        read: reads the next bytes, decompressed.
+        position: how many bytes of the input were read so far, as stored.
+        size: how many there are, where that is known.
+    """
+
+    unit = "line"
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[int], bytes],
+        validator: RowValidator,
+        *,
+        position: Callable[[], int],
+        size: int | None,
+        read_bytes: int = READ_BYTES,
+    ) -> None:
+        self.name = name
+        self.size = size
+        self.carried = [EXTRA_FIELD]
+        self._read = read
+        self._read_bytes = read_bytes
+        self._position = position
+        self._validator = validator
+        self._first_line = b""
+
+    @property
+    def position(self) -> int:
+        return self._position()
+
+    def blocks(self) -> Iterator[Block]:
+        rows: list[Row] = []
+        held = 0
+        for number, line in self._lines():
+            row = self._row(number, line)
+            rows.append(row)
+            held += row.size
+            if len(rows) == BLOCK_ROWS or held >= BLOCK_BYTES:
+                yield _block(rows)
+                rows, held = [], 0
+        if rows:
+            yield _block(rows)
+
+    def hint(self) -> str:
+        if self._first_line.rstrip() == b"{":
+            return (
+                " It looks like JSON that spans several lines; write each object on one line: "
+                "jq -c . FILE > rows.jsonl"
+            )
+        if b"," in self._first_line and not self._first_line.lstrip().startswith((b"{", b"[")):
+            return " It looks like CSV; write JSON lines or Parquet."
+        return ""
+
+    def _lines(self) -> Iterator[tuple[int, bytes | None]]:
+        lines = split_lines(self._read, read_bytes=self._read_bytes)
+        first = True
+        while True:
+            with reading(self.name):
+                item = next(lines, None)
+            if item is None:
+                return
+            if first and item[1] is not None:
+                self._first_line = item[1][:1000]
+                self._refuse_array(item[1])
+            first = False
+            yield item
+
+    def _refuse_array(self, line: bytes) -> None:
+        """One JSON array over all lines: its last lines would look like rows."""
+        if not line.lstrip().startswith(b"["):
+            return
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            value = [{}]
+        if value and isinstance(value[0], dict):
+            raise InputError(
+                f"{self.name} is a JSON array, not JSON lines; write each element on a line of "
+                "its own: jq -c '.[]' FILE > rows.jsonl"
+            )
+
+    def _row(self, number: int, line: bytes | None) -> Row:
+        try:
+            if line is None:
+                raise RowError(
+                    "line_too_long", f"the line is over the limit of {MAX_LINE_BYTES >> 20} MiB"
+                )
+            fields = parse_object(line)
+        except RowError as error:
+            return self._salvage(number, line, error)
+        return self._validator.validate(number, fields)
+
+    def _salvage(self, number: int, line: bytes | None, error: RowError) -> Row:
+        """The error row of a line that is no JSON.
+
+        Python's json writes NaN and Infinity, which JSON does not have. Such a line is read as
+        Python reads it, to say in which field they are and whose row it is.
+        """
+        if line is not None and error.code == "invalid_json" and _is_pythons(line):
+            try:
+                fields = json.loads(line)
+            except (ValueError, RecursionError):
+                fields = None
+            if isinstance(fields, dict):
+                row = self._validator.validate(number, fields)
+                if row.error is not None and row.error.field is not None:
+                    return row
+                error = RowError("invalid_json", "NaN and Infinity are not JSON; write null")
+                return refused(number, error, row.custom_id)
+        return refused(number, error)
+
+
+def parse_object(line: bytes) -> dict[str, Any]:
+    """The JSON object on a line.
+
+    Raises:
+        RowError: `invalid_utf8`, `nesting_too_deep`, `invalid_json`, `not_an_object` or
+            `duplicate_key`.
+    """
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise _explain(line, error) from None
+    if not isinstance(value, dict):
+        kind = "a list" if isinstance(value, list) else "a string, number, true, false or null"
+        raise RowError("not_an_object", f'the line is {kind}; it must be an object {{"prompt": …}}')
+    for key in value:
+        # A parser keeps one of two equal keys in silence. A second look is for lines only in
+        # which the key's text stands twice.
+        if line.count(_quoted(key)) > 1 and key in _duplicates(line):
+            raise RowError("duplicate_key", f"the key {key[:100]!r} is there twice", key)
+    return value
+
+
+def _explain(line: bytes, error: orjson.JSONDecodeError) -> RowError:
+    try:
+        line.decode()
+    except UnicodeDecodeError as wrong:
+        return RowError(
+            "invalid_utf8",
+            f"byte {line[wrong.start]:#04x} at position {wrong.start + 1} of the line is not "
+            "UTF-8; save the file as UTF-8",
+        )
+    if "depth limit" in error.msg or "ecursion" in error.msg:
+        return RowError("nesting_too_deep", "the line is nested too deep")
+    return RowError("invalid_json", f"not JSON: {error.msg} at column {error.colno}")
+
+
+@lru_cache(maxsize=4096)
+def _quoted(key: str) -> bytes:
+    return b'"%s"' % key.encode()
+
+
+def _duplicates(line: bytes) -> set[str]:
+    """Keys that the outermost object has more than once."""
+    found: set[str] = set()
+
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal found  # the outermost object comes last
+        counts = Counter(key for key, _ in pairs)
+        found = {key for key, count in counts.items() if count > 1}
+        return {}
+
+    json.loads(line, object_pairs_hook=collect)
+    return found
+
+
+def _is_pythons(line: bytes) -> bool:
+    """Whether Python's json may read the line, and gives no half surrogate pairs."""
+    return (b"NaN" in line or b"Infinity" in line) and b"\\ud" not in line.lower()
+
+
+def _block(rows: list[Row]) -> Block:
+    extras = pa.array([row.extra for row in rows], pa.string())
+    return Block(rows, pa.RecordBatch.from_arrays([extras], schema=_EXTRA_SCHEMA))

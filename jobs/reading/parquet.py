@@ -1,0 +1,186 @@
+"""Rows of Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.errors import InputError, RowError
+from jobs.reading.blocks import BLOCK_BYTES, BLOCK_ROWS, Block
+from jobs.reading.columns import assign_columns
+from jobs.reading.sources import Source
+from jobs.rows import PromptRules, Row, RowValidator, refused
+
+_BUFFER_BYTES = 1 << 20
+
+
+class ParquetRows:
+    """A `Reader` of a Parquet file, or of a folder of files with the same columns.
+
+    Memory is bounded by batches: of a row group, so many rows are decoded at a time that they
+    take about `BLOCK_BYTES`.
+
+    Raises:
+        InputError: a file is torn or no Parquet, or its columns cannot be used.
+    """
+
+    unit = "row"
+
+    def __init__(self, source: Source, rules: PromptRules) -> None:
+        self.name = source.name
+        self.size = source.size
+        self.position = 0
+        self._source = source
+        self._validator = RowValidator(rules, collect_extra=False)
+        self._file = _ParquetFile(source, source.paths[0])
+        try:
+            self._columns = assign_columns(source.name, self._file.schema, rules)
+        except BaseException:
+            self._file.close()
+            raise
+        self.carried = [field for _, field in self._columns.carried]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def blocks(self) -> Iterator[Block]:
+        line = 0
+        needed = list({*self._columns.read, *(name for name, _ in self._columns.carried)})
+        for path in self._source.paths:
+            if path != self._file.path:
+                self._file.close()
+                self._file = _ParquetFile(self._source, path)
+                self._check_columns(needed)
+            for batch in self._file.batches(needed):
+                yield self._block(batch, line + 1)
+                line += batch.num_rows
+                self.position += batch.nbytes  # decoded: more than was read
+                self.position = min(self.position, self.size or self.position)
+
+    def hint(self) -> str:
+        return ""
+
+    def _check_columns(self, needed: list[str]) -> None:
+        missing = [name for name in needed if name not in self._file.schema.names]
+        if missing:
+            raise InputError(
+                f"{self._file.path} has no column {missing[0]!r}, which the first file of the "
+                "folder has; all files of a folder must have the same columns"
+            )
+
+    def _block(self, batch: pa.RecordBatch, first_line: int) -> Block:
+        values = {name: _values(batch.column(name)) for name in self._columns.read}
+        rows = []
+        for i in range(batch.num_rows):
+            fields = {name: column[i] for name, column in values.items()}
+            rows.append(self._row(first_line + i, fields))
+        return Block(rows, self._carry(batch))
+
+    def _row(self, line: int, fields: dict[str, Any]) -> Row:
+        for name, value in fields.items():
+            if isinstance(value, RowError):
+                error = RowError(value.code, f"{name} {value}", name)
+                return refused(line, error)
+        return self._validator.validate(line, fields)
+
+    def _carry(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        if not self.carried:
+            return None
+        columns = []
+        for name, field in self._columns.carried:
+            column = batch.column(name)
+            if column.type != field.type:
+                try:
+                    column = column.cast(field.type)
+                except (pa.ArrowException, ValueError):
+                    raise InputError(
+                        f"the column {name!r} of {self._file.path} is {column.type}, but "
+                        f"{field.type} in the first file; all files of a folder must have the "
+                        "same columns"
+                    ) from None
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(self.carried))
+
+
+class _ParquetFile:
+    """One open Parquet file, whose every failure names it."""
+
+    def __init__(self, source: Source, path: str) -> None:
+        self.path = path
+        self._stream = source.open_at_random(path)
+        try:
+            with _decoding(path):
+                # Buffered, not read ahead: a whole column chunk would be held else.
+                self._file = pq.ParquetFile(
+                    self._stream, buffer_size=_BUFFER_BYTES, pre_buffer=False
+                )
+                self.schema: pa.Schema = self._file.schema_arrow
+                self.schema.names  # noqa: B018  # a damaged name fails here
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+        self._stream.close()
+
+    def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        with _decoding(self.path):
+            groups = self._file.metadata.num_row_groups
+        for group in range(groups):
+            with _decoding(self.path):
+                batches = self._file.iter_batches(
+                    self._batch_rows(group), [group], columns, use_threads=False
+                )
+            while True:
+                with _decoding(self.path):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                yield batch
+
+    def _batch_rows(self, group: int) -> int:
+        info = self._file.metadata.row_group(group)
+        if info.num_rows <= 0:
+            return BLOCK_ROWS
+        row_bytes: int = max(1, info.total_byte_size // info.num_rows)
+        return min(BLOCK_ROWS, max(1, BLOCK_BYTES // row_bytes))
+
+
+@contextmanager
+def _decoding(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(
+            f"{path} is not a whole Parquet file: {reason[0][:300]}; write or copy it again"
+        ) from error
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Python values; in place of one that cannot be read (text that is no UTF-8) a RowError."""
+    try:
+        values: list[Any] = column.to_pylist()
+        return values
+    except (UnicodeDecodeError, ValueError, OverflowError, pa.ArrowException):
+        return [_value(column, i) for i in range(len(column))]
+
+
+def _value(column: pa.Array, index: int) -> Any:
+    try:
+        return column[index].as_py()
+    except UnicodeDecodeError as error:
+        return RowError("invalid_utf8", f"is not UTF-8: byte {error.object[error.start]:#04x}")
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        return RowError("unreadable_value", f"cannot be read: {error}")

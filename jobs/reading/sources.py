@@ -1,0 +1,175 @@
+"""Finding the input: a path, a URI, or stdin, as files that can be opened."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+from pyarrow import fs
+
+from jobs.errors import InputError
+from jobs.settings import without_password
+
+STDIN = "-"
+PARQUET_SUFFIXES = (".parquet", ".pq")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the input lies.
+
+    Attributes:
+        name: what messages call it; no password in it.
+        paths: its files, within `filesystem`; several only for a folder of Parquet files.
+        size: bytes of all files, as stored; None where that is not known (stdin, a pipe).
+        filesystem: None for stdin.
+    """
+
+    name: str
+    paths: tuple[str, ...] = ()
+    size: int | None = None
+    is_folder: bool = False
+    filesystem: fs.FileSystem | None = None
+
+    @contextmanager
+    def stream(self) -> Iterator[BinaryIO]:
+        """The bytes of a source that is one file, from the start to the end."""
+        if self.filesystem is None:
+            yield sys.stdin.buffer  # not ours to close
+            return
+        with reading(self.name):
+            if isinstance(self.filesystem, fs.LocalFileSystem):
+                # A named pipe, too: `pagemill submit <(zcat *.gz)`.
+                file = cast(BinaryIO, open(self.paths[0], "rb", buffering=0))  # noqa: SIM115
+            else:
+                file = cast(BinaryIO, self.filesystem.open_input_stream(self.paths[0]))
+        with file:
+            yield file
+
+    def open_at_random(self, path: str) -> Any:
+        """A file that can be read at any place, which Parquet needs."""
+        assert self.filesystem is not None
+        with reading(path):
+            return self.filesystem.open_input_file(path)
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turns an error of the file system or of a decoder into one that names the input."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or str(error).strip()
+        if "Truncated compressed stream" in reason:
+            raise InputError(
+                f"{name} is truncated: its compressed data end in the middle; copy it again"
+            ) from error
+        if "decompress failed" in reason or "inflate failed" in reason:
+            raise InputError(f"{name} is damaged: {reason}; copy it again") from error
+        raise InputError(f"cannot read {name}: {reason}") from error
+
+
+def locate(given: str) -> Source:
+    """Find the input.
+
+    URIs go to `pyarrow.fs`, and those that it does not know to fsspec where that is installed.
+
+    Raises:
+        InputError: there is no such file, or a folder without Parquet files.
+    """
+    if given == STDIN:
+        return Source(name="stdin")
+    name = without_password(given)
+    with reading(name):
+        filesystem, path = _open_filesystem(given)
+        info = filesystem.get_file_info(path)
+    if info.type == fs.FileType.NotFound:
+        raise InputError(f"there is no file {name}")
+    if info.type == fs.FileType.Directory:
+        return _folder(name, filesystem, path)
+    return Source(name, (path,), info.size, filesystem=filesystem)
+
+
+def _folder(name: str, filesystem: fs.FileSystem, path: str) -> Source:
+    with reading(name):
+        infos = filesystem.get_file_info(fs.FileSelector(path))
+    files = sorted(
+        (info.path, info.size)
+        for info in infos
+        if info.type == fs.FileType.File
+        and info.path.endswith(PARQUET_SUFFIXES)
+        and info.base_name[0] not in "._"
+    )
+    if not files:
+        raise InputError(
+            f"the folder {name} holds no Parquet files (*.parquet); name a file, or the folder "
+            "that holds them"
+        )
+    paths, sizes = zip(*files, strict=True)
+    return Source(name, paths, sum(sizes), is_folder=True, filesystem=filesystem)
+
+
+def _open_filesystem(given: str) -> tuple[fs.FileSystem, str]:
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", given):
+        return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(given))
+    try:
+        filesystem, path = fs.FileSystem.from_uri(given)
+    except pa.ArrowInvalid:
+        return _open_fsspec(given)
+    return filesystem, path
+
+
+def _open_fsspec(given: str) -> tuple[fs.FileSystem, str]:
+    name = without_password(given)
+    try:
+        import fsspec
+    except ImportError:
+        raise InputError(
+            f"cannot read {name}: pyarrow has no file system of this kind; "
+            "`pip install fsspec` adds more"
+        ) from None
+    try:
+        filesystem, path = fsspec.core.url_to_fs(given)
+    except (ValueError, ImportError, OSError) as error:
+        raise InputError(f"cannot read {name}: {error}") from error
+    return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), path
+
+
+class Replay(io.RawIOBase):
+    """A stream whose first bytes were looked at, and are read again; it counts what is read.
+
+    Attributes:
+        count: bytes that were taken from the stream.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._head = b""
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes; fewer than `size` only where the stream ends."""
+        while len(self._head) < size and (block := self._take(size - len(self._head))):
+            self._head += block
+        return self._head[:size]
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            block, self._head = self._head[:size], self._head[size:]
+            return block
+        return self._take(size)
+
+    def _take(self, size: int) -> bytes:
+        block = self._stream.read(size) or b""
+        self.count += len(block)
+        return block

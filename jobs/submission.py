@@ -1,0 +1,258 @@
+"""From an input file to a job that can be queued: validated, planned, normalized."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from jobs import layout
+from jobs.errors import InputError, UsageError
+from jobs.normalize import VERSION, NormalizedWriter
+from jobs.parameters import MAX_SEED, Kind, check_sampling, meaning
+from jobs.planner import check_chunk_rows
+from jobs.reading.blocks import Block, Reader
+from jobs.reading.custom_ids import CustomIds
+from jobs.reading.opening import open_input
+from jobs.reading.sources import STDIN
+from jobs.records import NewJob, Plan, RowErrorInfo
+from jobs.rows import PromptRules
+from jobs.settings import without_password
+from jobs.storage import JobFolder, Storage
+from jobs.template import PromptTemplate
+
+# RFC 4648's letters and digits, in the order of ASCII, so that ids sort by time.
+_BASE32 = "234567abcdefghijklmnopqrstuvwxyz"
+_SHOWN_ERRORS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a person asked for.
+
+    Attributes:
+        input: path, URI, or `-` for stdin.
+        sampling: defaults for all rows; a row's own parameters win.
+        system: system message of rows that have none.
+        template: text of a Jinja template that makes the prompt of a row's columns.
+        prompt_column: the key or column that is the prompt.
+        limit: take only the first rows.
+        seed: seed of the job, 0 to 2**63 - 1; drawn at random where None.
+        deadline_at: with a time zone.
+        strict: refuse the whole input for one bad row.
+        chunk_rows: rows of a chunk, 1 to 256.
+        input_format: `jsonl` or `parquet`; None: by name and content.
+    """
+
+    input: str
+    model: str
+    name: str | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    system: str | None = None
+    template: str | None = None
+    prompt_column: str | None = None
+    limit: int | None = None
+    seed: int | None = None
+    priority: int = 0
+    deadline_at: datetime | None = None
+    strict: bool = False
+    chunk_rows: int = 128
+    input_format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the reading is.
+
+    Attributes:
+        bytes_read: of the input as stored, about.
+        total_bytes: None where it is not known.
+    """
+
+    rows: int
+    rejected: int
+    bytes_read: int
+    total_bytes: int | None
+
+
+def prepare(
+    submission: Submission,
+    storage: Storage,
+    progress: Callable[[Progress], None] | None = None,
+) -> NewJob:
+    """Read the input once, and write the job's folder; SQL is not touched.
+
+    If anything fails, or the process is interrupted, the folder is removed.
+
+    Raises:
+        UsageError: options that cannot work.
+        InputError: the input is refused as a whole.
+        StorageError: the job's folder cannot be written.
+    """
+    rules = _check_options(submission)
+    sampling = check_sampling(submission.sampling)
+    job_id = new_job_id()
+    folder = storage.job(job_id)
+    try:
+        plan = _normalize(submission, rules, folder, progress)
+    except BaseException:
+        folder.remove_all()
+        raise
+    return NewJob(
+        id=job_id,
+        name=submission.name,
+        model=submission.model,
+        input_uri=_uri(submission.input),
+        folder=job_id,
+        options={
+            "sampling": sampling,
+            "system": submission.system,
+            "template": submission.template,
+            "prompt_column": submission.prompt_column,
+            "limit": submission.limit,
+            "chunk_rows": submission.chunk_rows,
+        },
+        seed=secrets.randbelow(MAX_SEED + 1) if submission.seed is None else submission.seed,
+        priority=submission.priority,
+        deadline_at=submission.deadline_at,
+        plan=plan,
+    )
+
+
+def new_job_id() -> str:
+    """`job_` and 20 characters: 48 bits of milliseconds, then 52 random bits."""
+    number = (time.time_ns() // 1_000_000) << 52 | secrets.randbits(52)
+    return "job_" + "".join(_BASE32[(number >> shift) & 31] for shift in range(95, -1, -5))
+
+
+def _check_options(submission: Submission) -> PromptRules:
+    if not submission.model:
+        raise UsageError("no model is named")
+    if submission.limit is not None and submission.limit < 1:
+        raise UsageError(f"limit is {submission.limit}; it must be 1 or more")
+    if submission.seed is not None and not 0 <= submission.seed <= MAX_SEED:
+        raise UsageError(f"seed is {submission.seed}; it must be from 0 to 2**63 - 1")
+    if submission.deadline_at is not None and submission.deadline_at.tzinfo is None:
+        raise UsageError("the deadline has no time zone")
+    check_chunk_rows(submission.chunk_rows)
+    column = submission.prompt_column
+    if column is not None and submission.template is not None:
+        raise UsageError("--prompt-column and --template both make the prompt; use one of them")
+    if column is not None and meaning(column).kind in (Kind.CUSTOM_ID, Kind.PARAMETER):
+        raise UsageError(f"--prompt-column is {column}, which has a meaning of its own")
+    for option in ("system", "template"):
+        text = getattr(submission, option)
+        if text is not None and not text.strip():
+            raise UsageError(f"--{option} is empty; leave it out")
+        if text is not None and not _is_unicode(text):
+            raise UsageError(f"--{option} is not UTF-8")
+    template = None if submission.template is None else PromptTemplate(submission.template)
+    return PromptRules(submission.system, column, template)
+
+
+def _is_unicode(text: str) -> bool:
+    """Arguments that were no UTF-8 come from the operating system with lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _uri(given: str) -> str:
+    if given == STDIN or "://" in given:
+        return without_password(given)
+    return str(Path(given).expanduser().absolute())
+
+
+def _normalize(
+    submission: Submission,
+    rules: PromptRules,
+    folder: JobFolder,
+    progress: Callable[[Progress], None] | None,
+) -> Plan:
+    errors: list[RowErrorInfo] = []
+    ids = CustomIds()
+    with open_input(submission.input, rules, submission.input_format) as reader:
+        with (
+            folder.create(layout.input_copy(VERSION)) as file,
+            NormalizedWriter(
+                file,
+                folder,
+                carried=reader.carried,
+                model=submission.model,
+                chunk_rows=submission.chunk_rows,
+            ) as writer,
+        ):
+            rows = rejected = 0
+            for block in _limited(reader.blocks(), submission.limit):
+                for row in block.rows:
+                    if row.custom_id is not None:
+                        ids.add(row.custom_id, row.line)
+                    if row.error is not None:
+                        rejected += 1
+                        if len(errors) < _SHOWN_ERRORS:
+                            errors.append(row.error)
+                rows += len(block.rows)
+                if submission.strict and len(errors) == _SHOWN_ERRORS:
+                    break
+                writer.add(block)
+                if progress is not None:
+                    progress(Progress(rows, rejected, reader.position, reader.size))
+            _check_rows(reader, rows, rejected, errors, submission.strict)
+            plan = writer.finish()
+        _check_custom_ids(reader, ids, folder, plan)
+    return plan
+
+
+def _limited(blocks: Iterator[Block], limit: int | None) -> Iterator[Block]:
+    left = limit
+    for block in blocks:
+        if left is not None:
+            block = block.slice(0, left)
+            left -= len(block.rows)
+        yield block
+        if left == 0:
+            return
+
+
+def _check_rows(
+    reader: Reader, rows: int, rejected: int, errors: list[RowErrorInfo], strict: bool
+) -> None:
+    if rows == 0:
+        raise InputError(f"{reader.name} has no rows")
+    listed = "".join(f"\n  {reader.unit} {e.line}: {e.message} [{e.code}]" for e in errors)
+    if strict and rejected:
+        raise InputError(
+            f"{reader.name} has rows that cannot be answered; mend them, or submit without "
+            f"--strict to have them as error rows.{reader.hint()}{listed}"
+        )
+    if rejected == rows:
+        raise InputError(f"no row of {reader.name} can be answered.{reader.hint()}{listed}")
+
+
+def _check_custom_ids(reader: Reader, ids: CustomIds, folder: JobFolder, plan: Plan) -> None:
+    suspects = ids.suspects()
+    if not suspects:
+        return
+    found = CustomIds.duplicate(suspects, _custom_ids(folder, plan))
+    if found is not None:
+        custom_id, first, second = found
+        raise InputError(
+            f"{reader.name}: custom_id {custom_id!r} is used twice, in {reader.unit}s {first} "
+            f"and {second}; every row needs an id of its own, or none"
+        )
+
+
+def _custom_ids(folder: JobFolder, plan: Plan) -> Iterator[tuple[str | None, int]]:
+    """Every custom id of the job with its line, as it was written."""
+    with pq.ParquetFile(folder.at(plan.input_path)) as file:
+        for batch in file.iter_batches(columns=["custom_id", "line"]):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    for window in plan.windows:
+        if window.rejected is not None:
+            table = pq.read_table(folder.at(window.rejected), columns=["custom_id", "error"])
+            for row in table.to_pylist():
+                yield row["custom_id"], row["error"]["line"]
