@@ -16,7 +16,7 @@ import platformdirs
 
 from jobs.errors import SettingsError
 
-MEMORY_BROKER = "memory://"
+MEMORY_BROKER = "memory://localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Settings:
 
     Attributes:
         database_url: SQLAlchemy URL; every process of the deployment must reach it.
-        broker_url: Celery broker. With `memory://` no message leaves a process, and the
+        broker_url: Celery broker. With `memory://localhost` no message leaves a process, and the
             sweeper of each worker finds the work in the job tables.
         storage_url: folder (or `file://` URL) for inputs, spools, parts and outputs.
         lease_seconds: a chunk whose worker was silent for so long is given to another.

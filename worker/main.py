@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
-    for noisy in ("alembic", "celery.worker.strategy", "celery.app.trace", "httpx", "kombu"):
+    for noisy in ("alembic", "celery", "httpx", "kombu"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         return _run(options)

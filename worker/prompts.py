@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import os
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -93,10 +94,8 @@ def _no_torch() -> Iterator[None]:
         return None if name.partition(".")[0] == "torch" else find_spec(name, package)
 
     importlib.util.find_spec = without_torch
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # "PyTorch was not found"
     try:
-        import transformers
-
-        transformers.logging.set_verbosity_error()
         yield
     finally:
         importlib.util.find_spec = find_spec

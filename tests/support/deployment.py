@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from jobs.settings import Settings
+from jobs.settings import MEMORY_BROKER, Settings
 
 TIMEOUT = 240.0
 
@@ -30,7 +30,7 @@ class Deployment:
         self.home = home
         self.settings = Settings(
             database_url=f"sqlite:///{home / 'pagemill.db'}",
-            broker_url="memory://",
+            broker_url=MEMORY_BROKER,
             storage_url=str(home / "storage"),
             lease_seconds=3.0,
             sweep_seconds=1.0,
