@@ -1,0 +1,92 @@
+"""A tiny GGUF file made from a tiny Llama model, as llama.cpp's converter would write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def write_tiny_gguf(
+    path: Path,
+    model: Any,
+    tokenizer: Any,
+    *,
+    metadata: dict[str, Any] | None = None,
+    architecture: str = "llama",
+    extra_tensors: tuple[str, ...] = (),
+) -> None:
+    """Write a transformers Llama model whose vocabulary is one more than the tokenizer's.
+
+    Args:
+        metadata: string or integer keys to add.
+        extra_tensors: names of tensors to add, of 8 ones each.
+    """
+    import gguf
+    import numpy as np
+
+    config = model.config
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    _add_tokenizer(writer, tokenizer)
+    for key, value in (metadata or {}).items():
+        (writer.add_string if isinstance(value, str) else writer.add_uint32)(key, value)
+    for name, tensor in model.state_dict().items():
+        heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+        array = tensor.numpy()
+        for part, count in heads.items():
+            if part in name:
+                # llama.cpp turns neighbouring dimensions together, Llama in transformers halves.
+                halves = array.reshape(count, 2, -1, array.shape[1])
+                array = halves.swapaxes(1, 2).reshape(array.shape)
+        writer.add_tensor(_gguf_name(name), np.ascontiguousarray(array))
+    for name in extra_tensors:
+        writer.add_tensor(name, np.ones(8, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add_tokenizer(writer: Any, tokenizer: Any) -> None:
+    """The tokenizer's tokens and one more: the format cannot store an empty list of merges."""
+    tokens = [*tokenizer.convert_ids_to_tokens(range(len(tokenizer))), "!!"]
+    special = set(tokenizer.added_tokens_decoder)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if i in special else 1 for i in range(len(tokens))])
+    writer.add_token_merges(["! !"])
+    writer.add_bos_token_id(tokenizer.bos_token_id)
+    writer.add_eos_token_id(tokenizer.eos_token_id)
+    writer.add_chat_template(tokenizer.chat_template)
+
+
+def _gguf_name(name: str) -> str:
+    stem = name.removesuffix(".weight")
+    if stem.startswith("model.layers."):
+        _, _, layer, rest = stem.split(".", 3)
+        return f"blk.{layer}.{_NAMES[rest]}.weight"
+    return f"{_NAMES[stem]}.weight"
