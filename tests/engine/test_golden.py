@@ -54,7 +54,7 @@ def smollm2():
     prompts += [tokenizer(text)["input_ids"] for text in RAW]
     prompts += [tokenizer((text + " ") * n)["input_ids"] for n, text in enumerate(RAW, 3)]
     prompts += [prompts[0], prompts[0], prompts[16]]  # equal prompts share all full blocks
-    prompts += [chat(SYSTEM + " " + SYSTEM * n, QUESTIONS[n]) for n in (1, 3, 6, 8)]
+    prompts += [chat(SYSTEM + " " + SYSTEM * n, QUESTIONS[n % 8]) for n in (1, 3, 6, 8)]
     prompts += [[t] for t in prompts[1][:1]]
     eos = sorted(tokenizer.convert_tokens_to_ids([tokenizer.eos_token]))
     return prompts, references(model, prompts, MAX_TOKENS, eos)
@@ -99,7 +99,11 @@ def test_smollm2_equals_transformers(smollm2, block_size, prefix_cache, record_p
 def test_smollm2_equals_transformers_when_it_is_preempted(smollm2, prefix_cache, record_property):
     prompts, expected = smollm2
     engine = engine_of(
-        "smollm2-135m", num_blocks=80, max_model_len=1024, enable_prefix_caching=prefix_cache
+        "smollm2-135m",
+        block_size=8,
+        num_blocks=80,
+        max_model_len=640,
+        enable_prefix_caching=prefix_cache,
     )
     record_property("near_ties", near_ties(expected, answers(engine, prompts)))
     assert engine.stats.preemptions > 0

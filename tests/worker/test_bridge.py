@@ -1,0 +1,172 @@
+"""The bridge to a real engine process, which is killed now and then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import psutil
+import pytest
+
+from engine.request import FinishReason, Request
+from engine.sampling_params import SamplingParams
+from tests.support.deployment import wait_for
+from tests.support.tiny_model import build_tiny_model
+from worker import bridge as bridge_module
+from worker.bridge import EngineBridge
+from worker.engine_process import EngineProcess
+from worker.errors import EngineLost, ModelUnavailable
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    folder = build_tiny_model(tmp_path_factory.mktemp("tiny"))
+    return {"model": str(folder), "num_blocks": 256, "max_num_seqs": 4, "threads": 1,
+            "check_invariants": True}  # fmt: skip
+
+
+@pytest.fixture
+def bridge(config):
+    failures = []
+    made = EngineBridge(config, failures.append)
+    made.start()
+    yield made
+    made.close()
+    assert failures == []
+
+
+class Answers:
+    """A sink that counts."""
+
+    def __init__(self, expected):
+        self.found = {}
+        self._expected = expected
+        self._complete = threading.Event()
+
+    def __call__(self, output):
+        assert output.request_id not in self.found, "answered twice"
+        self.found[output.request_id] = output
+        if len(self.found) == self._expected:
+            self._complete.set()
+
+    def wait(self):
+        assert self._complete.wait(120), f"{len(self.found)} of {self._expected} answers"
+        return self.found
+
+
+def requests(count, max_tokens=16, prefix=""):
+    return [
+        Request(
+            f"{prefix}{i}", tuple(b"prompt %d" % i), SamplingParams(max_tokens, ignore_eos=True)
+        )
+        for i in range(count)
+    ]
+
+
+def engine_of_this_process():
+    return next(c for c in psutil.Process().children() if "engine" in c.cmdline())
+
+
+def test_every_request_is_answered_to_its_own_sink(bridge):
+    one, other = Answers(5), Answers(7)
+    bridge.submit(requests(5, prefix="a"), one)
+    bridge.submit(requests(7, prefix="b"), other)
+    assert {i[0] for i in one.wait()} == {"a"}
+    assert {i[0] for i in other.wait()} == {"b"}
+    assert all(o.completion_tokens == 16 for o in one.found.values())
+
+
+def test_a_refused_request_is_an_answer(bridge):
+    sink = Answers(2)
+    bridge.submit([Request("long", (1,) * 5000), *requests(1)], sink)
+    found = sink.wait()
+    assert found["long"].finish_reason is FinishReason.ERROR
+    assert found["long"].error_code == "prompt_too_long"
+    assert "5000" in found["long"].error_message
+    assert found["0"].finish_reason is FinishReason.LENGTH
+
+
+def test_a_killed_engine_costs_no_answer_and_changes_none(bridge):
+    calm = Answers(40)
+    bridge.submit(requests(40, 60, "calm"), calm)
+    calm.wait()
+    stormy = Answers(40)
+    bridge.submit(requests(40, 60, "storm"), stormy)
+    wait_for("rows to run", bridge.running)
+    engine_of_this_process().kill()
+    found = stormy.wait()
+    for i in range(40):
+        assert found[f"storm{i}"].token_ids == calm.found[f"calm{i}"].token_ids
+
+
+def test_abort_is_silent_at_once(bridge):
+    sink = Answers(1)
+    bridge.submit(requests(20, 200), sink)
+    wait_for("rows to run", bridge.running)
+    bridge.abort([str(i) for i in range(20)])
+    answered = set(sink.found)
+    after = Answers(20)
+    bridge.submit(requests(20, 4, "later"), after)
+    after.wait()
+    assert set(sink.found) == answered
+
+
+def test_running_rows_report_their_tokens(bridge):
+    sink = Answers(4)
+    bridge.submit(requests(4, 2000), sink)
+    counts = wait_for("a report", lambda: bridge.running().get("0"))
+    assert counts.prompt == len(b"prompt 0")
+    assert counts.completion > 0
+    bridge.abort([str(i) for i in range(4)])
+
+
+def test_the_engine_ignores_the_terminals_signals(bridge):
+    engine = engine_of_this_process()
+    engine.send_signal(signal.SIGINT)
+    engine.send_signal(signal.SIGTERM)
+    sink = Answers(3)
+    bridge.submit(requests(3), sink)
+    sink.wait()
+    assert engine.is_running()
+
+
+def test_a_model_that_cannot_be_served_is_refused_with_its_reason(tmp_path):
+    bridge = EngineBridge({"model": str(tmp_path / "nothing")}, lambda error: None)
+    with pytest.raises(ModelUnavailable, match="nothing"):
+        bridge.start()
+    bridge.close()
+
+
+def test_an_engine_that_dies_again_and_again_is_given_up(config, monkeypatch):
+    monkeypatch.setattr(bridge_module, "MAX_FRUITLESS_DEATHS", 1)
+    failures = []
+    failed = threading.Event()
+    bridge = EngineBridge(config, lambda error: (failures.append(error), failed.set()))
+    bridge.start()
+    monkeypatch.setattr(EngineProcess, "receive", kill_on_receive(EngineProcess.receive))
+    bridge.submit(requests(1, 2000), lambda output: None)
+    engine_of_this_process().kill()
+    assert failed.wait(120)
+    bridge.close()
+    assert isinstance(failures[0], EngineLost)
+    assert "in a row" in str(failures[0])
+
+
+def kill_on_receive(receive):
+    """Every engine dies before its first word."""
+
+    def killing(self):
+        os.kill(self.pid, signal.SIGKILL)
+        return receive(self)
+
+    return killing
+
+
+def test_the_engine_ends_when_its_pipe_closes(config):
+    engine = EngineProcess(config)
+    engine.receive()
+    process = psutil.Process(engine.pid)
+    engine._writer.close()
+    process.wait(10)
+    engine.close()
