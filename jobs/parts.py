@@ -194,7 +194,8 @@ def _aligned(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBa
     columns = [
         batch.column(field.name).cast(field.type)
         if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
+        # Not `pa.nulls`: it makes fields null that a struct declares to be never null.
+        else pa.array([None] * batch.num_rows, field.type)
         for field in schema
     ]
     return pa.record_batch(columns, schema=schema)

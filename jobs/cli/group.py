@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -27,12 +26,10 @@ class Commands(TyperGroup):
     2 is an answer of `wait`.
     """
 
-    def main(
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
-    ) -> NoReturn:
-        extra["standalone_mode"] = False
+    def main(self, *args: Any, **options: Any) -> Any:
+        options["standalone_mode"] = False
         try:
-            code = super().main(args, prog_name, **extra)
+            code = super().main(*args, **options)
         except _BadUsage as error:
             _say(f"Error: {error.format_message()}")
             if error.ctx is not None:
@@ -42,7 +39,7 @@ class Commands(TyperGroup):
             code = INTERRUPTED
         sys.exit(code if isinstance(code, int) else 0)
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
