@@ -9,42 +9,18 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from engine.batch import Batch, SampledToken, ScheduledSequence
 from engine.block_manager import BlockManager
 from engine.errors import EngineError, InvariantError, RequestError
 from engine.request import FinishReason, Request
 from engine.scheduler_config import SchedulerConfig
+from engine.scheduler_stats import Counters, SchedulerStats
 from engine.sequence import Sequence, SequenceStatus
+from engine.step_plan import StepPlan
 from engine.waiting import WaitingQueue
 
 __all__ = ["Scheduler", "SchedulerConfig", "SchedulerStats"]
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerStats:
-    """Counts since the start, and how the KV pool stands now.
-
-    Attributes:
-        steps: batches that were planned.
-        prompt_tokens: prompt tokens of the requests that were admitted; each request once.
-        cached_tokens: those of them that were found in the prefix cache.
-        generated_tokens: tokens that requests were given.
-        preemptions: times a sequence lost its blocks to another.
-        blocks_used: blocks that sequences hold.
-        blocks_cached: blocks kept for the prefix cache alone, taken back when needed.
-        blocks_total: size of the pool.
-    """
-
-    steps: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    generated_tokens: int = 0
-    preemptions: int = 0
-    blocks_used: int = 0
-    blocks_cached: int = 0
-    blocks_total: int = 0
 
 
 class Scheduler:
@@ -67,11 +43,7 @@ class Scheduler:
         self._in_flight: tuple[Batch, list[Sequence]] | None = None
         self._ended_in_flight: list[Sequence] = []
         self._arrivals = 0
-        self._steps = 0
-        self._prompt_tokens = 0
-        self._cached_tokens = 0
-        self._generated_tokens = 0
-        self._preemptions = 0
+        self._counts = Counters()
 
     @property
     def has_unfinished(self) -> bool:
@@ -83,7 +55,7 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        return len(self._sequences) - len(self._running)
+        return len(self._waiting)
 
     @property
     def running_sequences(self) -> tuple[Sequence, ...]:
@@ -92,17 +64,7 @@ class Scheduler:
 
     @property
     def stats(self) -> SchedulerStats:
-        pool = self._blocks.pool
-        return SchedulerStats(
-            steps=self._steps,
-            prompt_tokens=self._prompt_tokens,
-            cached_tokens=self._cached_tokens,
-            generated_tokens=self._generated_tokens,
-            preemptions=self._preemptions,
-            blocks_used=pool.num_used,
-            blocks_cached=pool.num_cached,
-            blocks_total=pool.num_blocks,
-        )
+        return self._counts.snapshot(self._blocks.pool)
 
     def add(self, request: Request) -> None:
         """Queue a request.
@@ -163,23 +125,21 @@ class Scheduler:
         """
         if self._in_flight is not None:
             raise EngineError(
-                f"step {self._steps} has not been retired; retire it before the next schedule()"
+                f"step {self._counts.steps} has not been retired; call retire() before the next "
+                "schedule()"
             )
-        planned: list[ScheduledSequence] = []
-        sequences: list[Sequence] = []
-        preemptions = self._preemptions
-        prefills = self._plan_decodes(planned, sequences)
-        budget = self.config.max_num_batched_tokens - len(planned)
-        for sequence in prefills:
-            if budget and sequence.status is SequenceStatus.RUNNING:
-                budget -= self._plan_chunk(sequence, budget, planned, sequences)
+        plan = StepPlan(self.config.max_num_batched_tokens)
+        preemptions = self._counts.preemptions
+        for sequence in self._plan_decodes(plan):
+            if plan.budget and sequence.status is SequenceStatus.RUNNING:
+                plan.add_chunk(sequence)
         # What was just preempted would take the blocks back at once.
-        if preemptions == self._preemptions:
-            self._admit(budget, planned, sequences)
-        batch = Batch(self._steps + bool(planned), tuple(planned))
-        if planned:
-            self._steps += 1
-            self._in_flight = batch, sequences
+        if preemptions == self._counts.preemptions:
+            self._admit(plan)
+        self._counts.steps += bool(plan.planned)
+        batch = Batch(self._counts.steps, tuple(plan.planned))
+        if batch:
+            self._in_flight = batch, plan.sequences
         return batch
 
     def retire(self, batch: Batch, sampled: Iterable[SampledToken]) -> list[Sequence]:
@@ -257,33 +217,22 @@ class Scheduler:
             if node.pending and node not in leading:
                 raise InvariantError("a sequence waits for a block that nobody computes")
 
-    def _plan_decodes(
-        self, planned: list[ScheduledSequence], sequences: list[Sequence]
-    ) -> list[Sequence]:
-        """Plan one token for each decoding sequence; returns those that still prefill."""
+    def _plan_decodes(self, plan: StepPlan) -> list[Sequence]:
+        """Plan one token for each decoding sequence; returns those that still prefill.
+
+        Sequences are served by rank, and the last of them are preempted, so none that is in the
+        plan already loses its blocks. No more run than the budget has tokens.
+        """
         running, block_size = self._running, self.config.block_size
         prefills: list[Sequence] = []
         index = 0
         while index < len(running):
             sequence = running[index]
-            computed, table = sequence.num_computed_tokens, sequence.block_table
+            computed = sequence.num_computed_tokens
             if sequence.num_tokens - computed > 1:
                 prefills.append(sequence)
-            else:
-                if computed == len(table) * block_size and not self._make_room(sequence):
-                    break
-                last = sequence.output_token_ids or sequence.prompt_token_ids
-                planned.append(
-                    ScheduledSequence(
-                        sequence.request_id,
-                        (last[-1],),
-                        computed,
-                        table.ids,
-                        True,
-                        sequence.request.params,
-                    )
-                )
-                sequences.append(sequence)
+            elif computed < len(sequence.block_table) * block_size or self._make_room(sequence):
+                plan.add_decode(sequence)
             index += 1
         return prefills
 
@@ -297,39 +246,14 @@ class Scheduler:
             self._blocks.release(victim)
             victim.status = SequenceStatus.WAITING
             self._waiting.push(victim)
-            self._preemptions += 1
+            self._counts.preemptions += 1
             if victim is sequence:
                 return False
         return True
 
-    def _plan_chunk(
-        self,
-        sequence: Sequence,
-        budget: int,
-        planned: list[ScheduledSequence],
-        sequences: list[Sequence],
-    ) -> int:
-        """Plan as much of a prompt as the budget allows; returns the number of tokens."""
-        start, total = sequence.num_computed_tokens, sequence.num_tokens
-        end = min(total, start + budget)
-        planned.append(
-            ScheduledSequence(
-                sequence.request_id,
-                sequence.tokens(start, end),
-                start,
-                sequence.block_table.ids,
-                end == total,
-                sequence.request.params,
-            )
-        )
-        sequences.append(sequence)
-        return end - start
-
-    def _admit(
-        self, budget: int, planned: list[ScheduledSequence], sequences: list[Sequence]
-    ) -> None:
+    def _admit(self, plan: StepPlan) -> None:
         self._waiting.begin_step()
-        while budget and len(self._running) < self._max_running:
+        while plan.budget and len(self._running) < self._max_running:
             sequence = self._waiting.peek()
             if sequence is None:
                 break
@@ -344,15 +268,15 @@ class Scheduler:
                 break
             self._waiting.pop()
             self._enter_batch(sequence)
-            budget -= self._plan_chunk(sequence, budget, planned, sequences)
+            plan.add_chunk(sequence)
 
     def _enter_batch(self, sequence: Sequence) -> None:
         sequence.status = SequenceStatus.RUNNING
         bisect.insort(self._running, sequence, key=lambda s: s.rank)
         if sequence.num_admissions == 0:
             sequence.cached_tokens = sequence.num_computed_tokens
-            self._prompt_tokens += len(sequence.prompt_token_ids)
-            self._cached_tokens += sequence.cached_tokens
+            self._counts.prompt_tokens += len(sequence.prompt_token_ids)
+            self._counts.cached_tokens += sequence.cached_tokens
         sequence.num_admissions += 1
 
     def _advance(
@@ -364,10 +288,12 @@ class Scheduler:
             self._blocks.publish(sequence)
         if token_id is None:
             return
-        self._blocks.prove(sequence)
+        node = sequence.prefix_node
+        if node is not None and not node.proven:
+            self._blocks.prove(sequence)
         outputs = sequence.output_token_ids
         outputs.append(token_id)
-        self._generated_tokens += 1
+        self._counts.generated_tokens += 1
         if token_id in sequence.stop_token_ids:
             self._mark_ended(sequence, FinishReason.STOP)
         elif len(outputs) >= sequence.max_output_tokens:
@@ -399,6 +325,7 @@ class Scheduler:
         runs = sequence.status is SequenceStatus.RUNNING
         self._mark_ended(sequence, reason)
         if not runs:
+            self._waiting.discard(sequence)
             return
         self._running.remove(sequence)
         # The device may still write to the blocks of a sequence in flight.

@@ -16,14 +16,14 @@ from engine.sequence import Sequence, SequenceStatus
 
 # Followers of one group to park before the step looks at other groups.
 PARKED_PER_TURN = 16
+# Ended sequences that may stay in the queue, however few others there are.
+MIN_TO_SWEEP = 1000
 
 _Heap = list[tuple[int, Sequence]]
 
 
 class WaitingQueue:
-    """Waiting sequences; all calls are O(log n), whatever is blocked.
-
-    Sequences that finish while they wait are dropped when they come up.
+    """Waiting sequences; all calls are O(log n) on average, whatever is blocked.
 
     Args:
         block_size: tokens of the first block by which sequences are grouped; None for plain
@@ -35,18 +35,30 @@ class WaitingQueue:
         self._levels: dict[int, _Level] = {}
         self._order: list[int] = []  # negated priorities, ascending
         self._parked: dict[PrefixNode, list[Sequence]] = {}
+        self._length = 0
+        self._discarded = 0
+
+    def __len__(self) -> int:
+        return self._length
 
     def push(self, sequence: Sequence) -> None:
-        """Queue a new, preempted or woken sequence at its place."""
-        key = -sequence.request.priority
-        level = self._levels.get(key)
-        if level is None:
-            level = self._levels[key] = _Level()
-            bisect.insort(self._order, key)
-        if sequence.num_admissions:
-            heappush(level.returning, (sequence.arrival, sequence))
-        else:
-            level.add(self._group_of(sequence), sequence)
+        """Queue a new or preempted sequence at its place."""
+        self._length += 1
+        self._enqueue(sequence)
+
+    def discard(self, sequence: Sequence) -> None:
+        """A sequence has ended while it waited.
+
+        It is dropped when it comes up, or with the others once they are the most.
+        """
+        assert sequence.status is SequenceStatus.FINISHED
+        self._length -= 1
+        self._discarded += 1
+        if self._discarded > max(self._length, MIN_TO_SWEEP):
+            remaining = [s for level in self._levels.values() for s in level.sequences()]
+            self._levels, self._order, self._discarded = {}, [], 0
+            for other in remaining:
+                self._enqueue(other)
 
     def peek(self) -> Sequence | None:
         """The sequence to serve next; None if all wait for something."""
@@ -68,6 +80,7 @@ class WaitingQueue:
         sequence = self.peek()
         assert sequence is not None
         heappop(self._levels[-sequence.request.priority].source)
+        self._length -= 1
         return sequence
 
     def hold(self, blocker: PrefixNode) -> None:
@@ -97,7 +110,7 @@ class WaitingQueue:
         for node in resolved:
             for sequence in self._parked.pop(node):
                 if sequence.status is SequenceStatus.WAITING:
-                    self.push(sequence)
+                    self._enqueue(sequence)
 
     def __iter__(self) -> Iterator[Sequence]:
         """All waiting sequences, in no order."""
@@ -110,6 +123,17 @@ class WaitingQueue:
     def blockers(self) -> Iterator[PrefixNode]:
         """The nodes that parked sequences wait for."""
         return iter(self._parked)
+
+    def _enqueue(self, sequence: Sequence) -> None:
+        key = -sequence.request.priority
+        level = self._levels.get(key)
+        if level is None:
+            level = self._levels[key] = _Level()
+            bisect.insort(self._order, key)
+        if sequence.num_admissions:
+            heappush(level.returning, (sequence.arrival, sequence))
+        else:
+            level.add(self._group_of(sequence), sequence)
 
     def _group_of(self, sequence: Sequence) -> Hashable:
         if self._block_size is None:
@@ -198,25 +222,24 @@ class _Level:
                 continue
             del self._entered[key]
             group = self._groups[key]
-            head = _head(group)
-            if head is None:
-                del self._groups[key]
-            elif head.arrival > arrival:
+            if _head(group) is None or group[0][0] != arrival:
                 self._enter(key)
-            else:
-                self._turn, self._turn_end, self.parked = key, self._newest, 0
-                return True
+                continue
+            self._turn, self._turn_end, self.parked = key, self._newest, 0
+            return True
         return False
 
     def _end_turn(self) -> None:
         key, self._turn = self._turn, None
-        if self._groups[key]:
-            self._enter(key)
-        else:
-            del self._groups[key]
+        self._enter(key)
 
     def _enter(self, key: Hashable) -> None:
-        arrival = self._groups[key][0][0]
+        """Let a group wait for its turn; an empty one is forgotten."""
+        group = self._groups[key]
+        if not group:
+            del self._groups[key]
+            return
+        arrival = group[0][0]
         self._entered[key] = arrival
         heappush(self._order, (arrival, key))
 

@@ -1,0 +1,208 @@
+"""A device without a model: KV memory that notices every wrong read and write.
+
+A slot holds a digest of the whole prefix that ends at its token, as real KV depends on all
+tokens before it. A sequence that reads a slot which was never written, was written for another
+prefix, or was written over, is found out at once. The next token is a function of the last
+digest, so it is right only if all of the memory was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from engine.batch import Batch, SampledToken, ScheduledSequence
+from engine.request import FinishReason, Request
+from engine.scheduler import Scheduler, SchedulerConfig
+from engine.sequence import Sequence
+
+EOS = 0
+VOCABULARY = 7
+_NAN = "not a number"
+
+
+def digest(before: int, token_id: int) -> int:
+    return hash((before, token_id))
+
+
+def next_token(last_digest: int) -> int:
+    return last_digest // 64 % VOCABULARY
+
+
+def undisturbed(request: Request, config: SchedulerConfig) -> list[int]:
+    """The answer that the request gets when it is alone in the world."""
+    last, answer = 0, []
+    for token_id in request.token_ids:
+        last = digest(last, token_id)
+    params = request.params
+    stop = set(params.stop_token_ids) | (set() if params.ignore_eos else config.eos_token_ids)
+    for _ in range(min(params.max_tokens, config.max_model_len - len(request.token_ids))):
+        answer.append(next_token(last))
+        if answer[-1] in stop:
+            break
+        last = digest(last, answer[-1])
+    return answer
+
+
+class FakeDevice:
+    """Executes batches; keeps its own record of what each sequence's tokens are.
+
+    Attributes:
+        poison: ids of the requests whose next step writes NaN.
+        tainted: ids of the requests that have written or read NaN.
+        computed_tokens: tokens computed so far.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._block_size = config.block_size
+        self._slots: list[list[int | str | None]] = [
+            [None] * config.block_size for _ in range(config.num_blocks)
+        ]
+        self._tokens: dict[str, list[int]] = {}
+        self._digests: dict[str, list[int]] = {}
+        self.poison: set[str] = set()
+        self.tainted: set[str] = set()
+        self.computed_tokens = 0
+
+    def begin(self, request: Request) -> None:
+        """Learn the prompt of a request that was added to the scheduler."""
+        self._tokens[request.request_id], self._digests[request.request_id] = [], []
+        for token_id in request.token_ids:
+            self._append(request.request_id, token_id)
+
+    def execute(self, batch: Batch) -> list[SampledToken]:
+        """Run one step: all reads see the memory as it was before the step."""
+        sampled: list[SampledToken] = []
+        writes: dict[tuple[int, int], int | str] = {}
+        for planned in batch.sequences:
+            sick = self._read(planned) or planned.request_id in self.poison
+            self.poison.discard(planned.request_id)
+            if sick:
+                self.tainted.add(planned.request_id)
+            own = self._digests[planned.request_id]
+            for position in range(planned.start, planned.end):
+                slot = self._slot(planned, position)
+                assert slot not in writes, f"two sequences write slot {slot} in one step"
+                writes[slot] = _NAN if sick else own[position]
+            if planned.samples:
+                token = -1 if sick else next_token(own[planned.end - 1])
+                sampled.append(SampledToken(planned.request_id, token, nan_logits=sick))
+        for (block, offset), value in writes.items():
+            self._slots[block][offset] = value
+        for given in sampled:
+            self._append(given.request_id, given.token_id)
+        self.computed_tokens += batch.num_tokens
+        return sampled
+
+    def _read(self, planned: ScheduledSequence) -> bool:
+        """Check all that the sequence reads; true if there is NaN in it."""
+        tokens, own = self._tokens[planned.request_id], self._digests[planned.request_id]
+        assert planned.token_ids == tuple(tokens[planned.start : planned.end])
+        assert planned.token_ids, "a sequence without work was scheduled"
+        assert planned.samples == (planned.end == len(tokens))
+        sick = False
+        for position in range(planned.start):
+            block, offset = self._slot(planned, position)
+            held = self._slots[block][offset]
+            if held == _NAN:
+                sick = True
+            else:
+                assert held == own[position], (
+                    f"{planned.request_id} reads slot {offset} of block {block} at position "
+                    f"{position}, which does not hold its prefix"
+                )
+        return sick
+
+    def _slot(self, planned: ScheduledSequence, position: int) -> tuple[int, int]:
+        logical, offset = divmod(position, self._block_size)
+        return planned.block_table[logical], offset
+
+    def _append(self, request_id: str, token_id: int) -> None:
+        digests = self._digests[request_id]
+        digests.append(digest(digests[-1] if digests else 0, token_id))
+        self._tokens[request_id].append(token_id)
+
+
+class Simulation:
+    """A scheduler and a fake device that run together.
+
+    Attributes:
+        check_every_step: verify the scheduler's invariants after every call.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.config = config
+        self.scheduler = Scheduler(config)
+        self.device = FakeDevice(config)
+        self.requests: dict[str, Request] = {}
+        self.ended: dict[str, Sequence] = {}
+        self.check_every_step = True
+
+    def add(self, *requests: Request) -> None:
+        for request in requests:
+            self.scheduler.add(request)
+            self.requests[request.request_id] = request
+            self.device.begin(request)
+
+    def step(self) -> Batch:
+        batch = self.scheduler.schedule()
+        self._check()
+        self.retire(batch)
+        return batch
+
+    def retire(self, batch: Batch) -> list[Sequence]:
+        changed = self.scheduler.retire(batch, self.device.execute(batch))
+        self._check()
+        for sequence in changed:
+            if sequence.finish_reason is not None:
+                self.ended[sequence.request_id] = sequence
+        return changed
+
+    def drain(self, max_steps: int = 10_000) -> None:
+        """Run until nothing is left."""
+        for _ in range(max_steps):
+            if not self.scheduler.has_unfinished:
+                return
+            assert self.step(), "there are requests, but no work was planned"
+        raise AssertionError(f"{self.scheduler.num_waiting} requests wait after {max_steps} steps")
+
+    def _check(self) -> None:
+        if self.check_every_step:
+            self.scheduler.check_invariants()
+
+    def check_answers(self) -> None:
+        """Every request that ended by itself has the answer of an undisturbed run."""
+        for request_id, sequence in self.ended.items():
+            expected = undisturbed(self.requests[request_id], self.config)
+            if sequence.finish_reason is FinishReason.ERROR:
+                assert request_id in self.device.tainted, "a sound request failed"
+                length = len(sequence.output_token_ids)
+                assert sequence.output_token_ids == expected[:length]
+                assert sequence.error_code == "nan_logits"
+            else:
+                assert sequence.output_token_ids == expected
+
+    def check_no_block_is_lost(self) -> None:
+        """With nothing running, every block is free or cached."""
+        stats = self.scheduler.stats
+        assert not self.scheduler.has_unfinished
+        assert stats.blocks_used == 0
+        if not self.config.enable_prefix_caching:
+            assert stats.blocks_cached == 0
+
+
+def config(**changes: object) -> SchedulerConfig:
+    """A small configuration for tests."""
+    base = SchedulerConfig(
+        num_blocks=64,
+        block_size=4,
+        max_num_seqs=8,
+        max_num_batched_tokens=32,
+        max_model_len=64,
+        eos_token_ids=frozenset({EOS}),
+    )
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def ids(sequences: Iterable[Sequence | ScheduledSequence]) -> list[str]:
+    return [sequence.request_id for sequence in sequences]
