@@ -49,7 +49,9 @@ class Source:
                 # A named pipe, too: `pagemill submit <(zcat *.gz)`.
                 file = cast(BinaryIO, open(self.paths[0], "rb", buffering=0))  # noqa: SIM115
             else:
-                file = cast(BinaryIO, self.filesystem.open_input_stream(self.paths[0]))
+                # pyarrow would decompress by the name; here the bytes decide.
+                stream = self.filesystem.open_input_stream(self.paths[0], compression=None)
+                file = cast(BinaryIO, stream)
         with file:
             yield file
 

@@ -1,0 +1,88 @@
+"""What stands on a line of JSON lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from jobs.errors import RowError
+from jobs.reading.jsonl import parse_object
+from jobs.reading.lines import MAX_LINE_BYTES
+from tests.support.submissions import prepare_lines
+
+pytestmark = pytest.mark.quick
+
+BAD_LINES: list[tuple[bytes, str, str | None]] = [
+    (b'{"prompt":"caf\xe9"}', "invalid_utf8", None),
+    (b'{"prompt":"\xed\xa0\x80"}', "invalid_utf8", None),
+    (b"\xff\xfe", "invalid_utf8", None),
+    (b"prompt", "invalid_json", None),
+    (b'{"prompt":"a"', "invalid_json", None),
+    (b'{"prompt":"a"},', "invalid_json", None),
+    (b"{'prompt':'a'}", "invalid_json", None),
+    (b'{"prompt":"a"} {"prompt":"b"}', "invalid_json", None),
+    (b'{"prompt":"\\ud800"}', "invalid_json", None),
+    (b'{"prompt":"a\x00"}', "invalid_json", None),
+    (b'{"prompt":"a","x":NaN}', "invalid_json", None),
+    (b'{"prompt":"a","x":Infinity,"custom_id":"\\ud800"}', "invalid_json", None),
+    (b'{"prompt":"a","temperature":NaN}', "invalid_parameter", "temperature"),
+    (b'{"prompt":"a","top_p":-Infinity}', "invalid_parameter", "top_p"),
+    (b'{"prompt":"a","seed":9223372036854775808}', "invalid_parameter", "seed"),
+    (b'{"prompt":"a","seed":1e3}', "wrong_type", "seed"),
+    (b'{"prompt":"a","max_tokens":1' + b"0" * 30 + b',"x":NaN}', "invalid_parameter", "max_tokens"),
+    (b'"prompt"', "not_an_object", None),
+    (b"[1]", "not_an_object", None),
+    (b"null", "not_an_object", None),
+    (b'{"prompt":"a","prompt":"b"}', "duplicate_key", "prompt"),
+    (b'{"x":1,"prompt":"a", "x" : 1}', "duplicate_key", "x"),
+    (b'{"prompt":' + b"[" * 100_000, "nesting_too_deep", None),
+    (b'{"prompt":"a","x":' + b"[" * 500 + b"]" * 500 + b"}", "nesting_too_deep", None),
+    (b'{"x":NaN,"a":' + b"[" * 100_000, "invalid_json", None),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "field"), BAD_LINES)
+def test_a_bad_line_is_an_error_row_and_its_neighbours_are_answered(
+    tmp_path: Path, line: bytes, code: str, field: str | None
+) -> None:
+    done = prepare_lines(tmp_path, {"prompt": "before"}, b"", line, {"prompt": "after"})
+    assert done.errors() == [(3, code, field)]
+    assert [(r["row_index"], r["line"], r["prompt"]) for r in done.rows()] == [
+        (0, 1, "before"),
+        (2, 4, "after"),
+    ]
+
+
+def test_a_line_over_the_limit_is_an_error_row(tmp_path: Path) -> None:
+    over = b'{"prompt":"' + b"x" * MAX_LINE_BYTES + b'"}'
+    done = prepare_lines(tmp_path, over, {"prompt": "after"})
+    assert done.errors() == [(1, "line_too_long", None)]
+    assert "16 MiB" in done.rejected()[0]["error"]["message"]
+
+
+def test_a_line_of_python_with_nan_keeps_its_id(tmp_path: Path) -> None:
+    bad = b'{"prompt":"a","custom_id":"mine","temperature":NaN}'
+    done = prepare_lines(tmp_path, bad, {"prompt": "after"})
+    assert done.rejected()[0]["custom_id"] == "mine"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"prompt":"a \\"prompt\\" here"}',
+        b'{"prompt":"prompt"}',
+        b'{"prompt":"a","x":{"prompt":1,"x":2}}',
+        b'{"prompt":"a","x":{"y":1,"y":2}}',
+    ],
+)
+def test_a_key_that_only_seems_to_be_there_twice_is_fine(line: bytes) -> None:
+    assert parse_object(line) == orjson.loads(line)
+
+
+def test_the_message_tells_the_byte_or_the_column() -> None:
+    with pytest.raises(RowError, match="byte 0xe9 at position 14 of the line is not UTF-8"):
+        parse_object(b'{"prompt":"caf\xe9"}'.replace(b"prompt", b"promp"))
+    with pytest.raises(RowError, match=r"not JSON: .* at column 11"):
+        parse_object(b'{"prompt":}')
