@@ -5,7 +5,7 @@ VENV ?= .venv
 TORCH_INDEX_URL ?=
 DEMO_HOME ?= .demo
 
-PYTHON ?= $(shell for p in python3.12 python3.11 python3 python; do \
+PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null \
   && echo $$p && break; done)
 BIN := $(VENV)/bin
@@ -56,7 +56,9 @@ imports: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 schema: $(VENV)/.installed-dev
-	$(BIN)/python -m migrations.check
+	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	export PAGEMILL_DATABASE_URL="sqlite:///$$folder/check.db"; \
+	$(BIN)/pagemill db upgrade; $(BIN)/alembic check
 
 check: lint types imports schema
 
