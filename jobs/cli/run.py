@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -61,7 +62,7 @@ def run(
     form = None if output is None else chosen_format(output, output_format)
     with opened(create=True) as deployment:
         job = submit_job(deployment, options)
-        note(f"job {job.id}")
+        note(f"job {job.id}, answered by a worker whose log is {_log_of(deployment, job)}")
         job = _answer(deployment, job, engine)
         note(summary(job))
         if job.published_version is not None:
@@ -78,8 +79,7 @@ def _answer(deployment: Deployment, job: JobRecord, engine: EngineOptions) -> Jo
     command = worker_command(
         job.model, "--exit-when-done", job.id, "--watch-parent", *engine.arguments()
     )
-    log = deployment.storage.root / _LOG_FOLDER / f"{job.id}.log"
-    worker = WorkerProcess(command, deployment.settings.to_env(), log)
+    worker = WorkerProcess(command, deployment.settings.to_env(), _log_of(deployment, job))
     interruptions = Interruptions()
     with interruptions.caught():
         worker.start()
@@ -88,6 +88,10 @@ def _answer(deployment: Deployment, job: JobRecord, engine: EngineOptions) -> Jo
                 return Supervisor(deployment, job, worker, display, interruptions).run()
         finally:
             worker.close()
+
+
+def _log_of(deployment: Deployment, job: JobRecord) -> Path:
+    return deployment.storage.root / _LOG_FOLDER / f"{job.id}.log"
 
 
 def _show(

@@ -82,14 +82,13 @@ def summary(job: JobRecord) -> str:
         parts.append(f"{counts.failed:,} with errors (`pagemill errors {job.id}`)")
     if counts.cancelled or counts.expired:
         parts.append(f"{counts.cancelled + counts.expired:,} not answered")
-    return f"job {job.id} {job.state}: {', '.join(parts)}; {tokens_sentence(counts)}"
-
-
-def tokens_sentence(counts: Counts) -> str:
-    text = f"{counts.prompt_tokens:,} prompt tokens"
+    sentence = f"job {job.id} {job.state}: {', '.join(parts)}"
     if counts.prompt_tokens:
-        text += f" ({cached_share(counts):.0%} from the prefix cache)"
-    return f"{text}, {counts.completion_tokens:,} completion tokens"
+        sentence += (
+            f"; {counts.prompt_tokens:,} prompt tokens ({cached_share(counts):.0%} from the "
+            f"prefix cache), {counts.completion_tokens:,} completion tokens"
+        )
+    return sentence
 
 
 def cached_share(counts: Counts) -> float:

@@ -87,16 +87,19 @@ class Supervisor:
             time.sleep(POLL_SECONDS)
 
     def _forward_signals(self) -> None:
-        while self._forwarded < min(self._interruptions.count, 2):
+        while self._forwarded < self._interruptions.count:
             self._forwarded += 1
             if self._forwarded == 1:
                 note(
                     "Leaving: the chunks that are being worked on are finished first; "
                     "once more hands them back at once"
                 )
-            else:
+                self._worker.terminate()
+            elif self._forwarded == 2:
                 note("Handing the chunks back; what is finished of them is kept")
-            self._worker.terminate()
+                self._worker.terminate()
+            else:
+                self._worker.kill()
 
     def _after_end(self, code: int, job: JobRecord, rows: int) -> None:
         """The worker has ended and the job has not."""

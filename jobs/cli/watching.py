@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from jobs.cli.console import console, note
+from jobs.cli.console import console, note, plural
 from jobs.cli.deployment import Deployment
 from jobs.cli.shapes import cached_share
 from jobs.states import JobState
@@ -82,7 +82,7 @@ def progress_line(progress: JobProgress, speed: float | None) -> str:
     if counts.prompt_tokens:
         parts.append(f"prefix cache {cached_share(counts):.0%}")
     if counts.failed:
-        parts.append(f"{counts.failed:,} errors")
+        parts.append(plural(counts.failed, "error"))
     return "  ".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 MAX_FRUITLESS_STARTS = 5
+CLOSING_SECONDS = 5.0
 _LOG_TAIL = 12
 # `2030-01-31 08:00:00,000 ERROR pagemill.worker what went wrong`
 _ERROR_LINE = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) \S+ (?P<message>.+)$")
@@ -63,17 +65,21 @@ class WorkerProcess:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
-    def close(self, patience: float = 20.0) -> None:
-        """Make it hand back what it has, and wait until it is gone."""
+    def kill(self) -> None:
+        """End it without its help; what it spooled is kept."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+    def close(self) -> None:
+        """See that it is gone: by itself, else by handing back what it has, else killed."""
         if self._process is None:
             return
-        try:
-            for _ in range(2):
-                self.terminate()
-            self._process.wait(patience)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for attempt in (lambda: None, self.terminate, self.terminate, self._process.kill):
+            attempt()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(CLOSING_SECONDS)
+                return
+        self._process.wait()
 
     def complaint(self) -> str:
         """The last error that it logged since its last start, else its last line."""

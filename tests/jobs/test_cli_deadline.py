@@ -1,0 +1,51 @@
+"""Deadlines as people write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs.cli.deadline import parse_deadline
+from jobs.errors import UsageError
+
+pytestmark = pytest.mark.quick
+
+NOW = datetime(2030, 1, 31, 8, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("30m", timedelta(minutes=30)),
+        (" 8h ", timedelta(hours=8)),
+        ("1.5h", timedelta(minutes=90)),
+        ("1h30m", timedelta(minutes=90)),
+        ("2d", timedelta(days=2)),
+    ],
+)
+def test_durations_count_from_now(text: str, expected: timedelta) -> None:
+    assert parse_deadline(text, NOW) == NOW + expected
+
+
+def test_a_time_with_its_zone() -> None:
+    assert parse_deadline("2030-01-31T10:00+01:00", NOW) == NOW + timedelta(hours=1)
+
+
+def test_a_time_without_a_zone_is_local() -> None:
+    parsed = parse_deadline("2031-01-31 08:00", NOW)
+
+    assert parsed == datetime(2031, 1, 31, 8, 0).astimezone()
+    assert parsed.tzinfo is not None
+
+
+@pytest.mark.parametrize("text", ["", "soon", "8", "h", "8x", "-8h", "2030-13-01", "9" * 30 + "d"])
+def test_what_is_no_deadline_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--deadline"):
+        parse_deadline(text, NOW)
+
+
+def test_a_time_that_has_passed_is_refused() -> None:
+    with pytest.raises(UsageError, match="has passed"):
+        parse_deadline("2030-01-31T07:59+00:00", NOW)
