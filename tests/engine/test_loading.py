@@ -88,14 +88,14 @@ def test_the_revision_is_that_of_the_content(folder: Path, tmp_path: Path) -> No
     assert len(seen) == 4
 
 
-def test_a_large_weight_file_is_sampled(folder: Path) -> None:
+def test_a_large_weight_file_is_sampled_from_start_to_end(folder: Path) -> None:
     path = folder / "model.safetensors"
-    trained = {f"{i}": torch.full((1 << 20,), float(i)) for i in range(4)}
+    weights = {f"{i}": torch.full((1 << 20,), float(i)) for i in range(4)}
     revisions = set()
-    for step in (0.0, 0.1):
-        save_file({name: tensor + step for name, tensor in trained.items()}, path)
+    for trained in (None, "0", "2", "3"):
+        save_file({n: t + 0.1 if n == trained else t for n, t in weights.items()}, path)
         revisions.add(resolve_model(str(folder)).revision)
-    assert len(revisions) == 2
+    assert len(revisions) == 4
 
 
 # --- end-of-sequence ids

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -60,6 +62,11 @@ def test_filters_keep_what_those_of_transformers_keep(vocab_size: int, spread: f
     logits *= spread
     metadata = SamplingMetadata.build([rule(*c) for c in choices], vocab_size, CPU)
     ours = filtered_scores(logits, metadata).softmax(-1)
+    alone = [
+        filtered_scores(logits[i : i + 1], SamplingMetadata.build([rule(*c)], vocab_size, CPU))
+        for i, c in enumerate(choices)
+    ]
+    torch.testing.assert_close(torch.cat(alone).softmax(-1), ours)
     for row, (temperature, top_k, top_p) in enumerate(choices):
         scores = TemperatureLogitsWarper(temperature)(None, logits[row : row + 1])
         if top_k:
@@ -79,6 +86,19 @@ def test_tokens_that_tie_with_the_last_one_kept_are_kept() -> None:
     rules = [rule(top_k=2), rule(top_p=0.4)]
     kept = filtered_scores(logits, SamplingMetadata.build(rules, 5, CPU)).isfinite()
     assert kept.tolist() == [[False, True, False, True, True]] * 2
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("uniform", "expected"), [(0.0, 1), (1 - 2.0**-53, 3)])
+def test_the_ends_of_the_unit_interval_give_no_filtered_token(
+    uniform: float, expected: int
+) -> None:
+    logits = torch.tensor([[-9.0, 2.0, -9.0, 2.0, -9.0]])
+    metadata = SamplingMetadata.build([rule(top_k=2)], 5, CPU)
+    metadata = dataclasses.replace(
+        metadata, uniforms=torch.tensor([[uniform]], dtype=torch.float64)
+    )
+    assert sample(logits, metadata).tolist() == [expected]
 
 
 def chi_square(tokens: list[int], probabilities: torch.Tensor) -> float:
