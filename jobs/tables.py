@@ -158,7 +158,15 @@ chunks = Table(
 # so these are rendered as literals and never sent as parameters.
 CHUNK_IS_QUEUED = chunks.c.state == literal(ChunkState.QUEUED.value, literal_execute=True)
 CHUNK_IS_RUNNING = chunks.c.state == literal(ChunkState.RUNNING.value, literal_execute=True)
+WINDOW_IS_UNMERGED = windows.c.merged.is_(None)
 
+Index(
+    "ix_windows_to_merge",
+    windows.c.job_id,
+    windows.c.version,
+    sqlite_where=WINDOW_IS_UNMERGED,
+    postgresql_where=WINDOW_IS_UNMERGED,
+)
 Index("ix_chunks_of_window", chunks.c.job_id, chunks.c.version, chunks.c.window_ordinal)
 Index(
     "ix_chunks_to_claim",
@@ -175,15 +183,11 @@ Index(
     sqlite_where=CHUNK_IS_QUEUED,
     postgresql_where=CHUNK_IS_QUEUED,
 )
+# Also what finds leases that ran out: few chunks run at a time. Their expiry is in no index, so
+# that a heartbeat, which changes nothing else, is cheap.
 Index(
     "ix_chunks_running",
     chunks.c.job_id,
-    sqlite_where=CHUNK_IS_RUNNING,
-    postgresql_where=CHUNK_IS_RUNNING,
-)
-Index(
-    "ix_chunks_leases",
-    chunks.c.lease_expires_at,
     sqlite_where=CHUNK_IS_RUNNING,
     postgresql_where=CHUNK_IS_RUNNING,
 )

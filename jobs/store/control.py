@@ -23,7 +23,9 @@ def request_cancel(connection: Connection, job_id: str, reason: str) -> JobRecor
     if reason not in STOP_REASONS:
         raise ValueError(f"reason is {reason!r}; it must be one of {', '.join(STOP_REASONS)}")
     job = lock_job(connection, job_id)
-    asked_before = job.state == JobState.CANCELLING or job.stop_reason == reason
+    asked_before = job.state == JobState.CANCELLING or (
+        job.stop_reason == reason and job.state != JobState.FAILED
+    )
     if not asked_before and not stop_job(connection, job, reason):
         raise StateConflict(
             f"job {job_id} is {job.state} and cannot be {reason} any more; "

@@ -14,7 +14,7 @@ from jobs.store import read
 from jobs.store.moves import lock_job, move_job, stop_chunks
 from jobs.store.rows import count_values, window_record
 from jobs.store.sweep import has_unmerged_windows, lease_is_free
-from jobs.tables import jobs, windows
+from jobs.tables import WINDOW_IS_UNMERGED, jobs, windows
 
 _END_STATES = {
     None: JobState.COMPLETED,
@@ -33,7 +33,7 @@ def claim_window(
             windows.c.ordinal == window,
             _of_live_version(),
             windows.c.chunks_left == 0,
-            windows.c.merged.is_(None),
+            WINDOW_IS_UNMERGED,
             lease_is_free(windows),
         )
         .values(
@@ -76,7 +76,7 @@ def finish_window(connection: Connection, lease: MergeLease, merged: str) -> boo
     )
     finished = connection.execute(
         update(windows)
-        .where(*of_lease, _of_live_version(), windows.c.merged.is_(None))
+        .where(*of_lease, _of_live_version(), WINDOW_IS_UNMERGED)
         .values(merged=merged, lease_expires_at=None)
     )
     if finished.rowcount == 1:
@@ -171,7 +171,7 @@ def fail_job(
             windows.c.version == lease.version,
             windows.c.ordinal == lease.window.ordinal,
             windows.c.lease_epoch == lease.epoch,
-            windows.c.merged.is_(None),
+            WINDOW_IS_UNMERGED,
         )
     failed = move_job(
         connection,

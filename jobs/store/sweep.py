@@ -14,22 +14,21 @@ from sqlalchemy import ColumnElement, Connection, bindparam, exists, or_, select
 
 from jobs.database import Database
 from jobs.sqltypes import database_now
-from jobs.states import TERMINAL, JobState
+from jobs.states import JobState
 from jobs.store.control import stop_job
 from jobs.store.leases import HAS_WORK, jobs_by_turn
 from jobs.store.moves import finalize_if_drained, hand_back_chunk, lock_job
 from jobs.store.rows import counts_of
-from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, chunks, jobs, windows
+from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, WINDOW_IS_UNMERGED, chunks, jobs, windows
 
+LIVE = tuple(state for state in JobState if not state.terminal)
 MOST_DOUBLINGS = 6
 
 
 def requeue_expired(database: Database) -> int:
     expired = (CHUNK_IS_RUNNING, chunks.c.lease_expires_at <= database_now())
     with database.read() as connection:
-        job_ids = connection.scalars(
-            select(chunks.c.job_id).where(*expired).distinct().order_by(chunks.c.job_id)
-        ).all()
+        job_ids = set(connection.scalars(select(chunks.c.job_id).where(*expired)))
 
     def hand_back_all(connection: Connection, job_id: str) -> int:
         job = lock_job(connection, job_id)
@@ -123,9 +122,9 @@ def windows_to_merge(connection: Connection) -> list[tuple[str, int]]:
         select(windows.c.job_id, windows.c.ordinal)
         .join(jobs, (jobs.c.id == windows.c.job_id) & (jobs.c.version == windows.c.version))
         .where(
-            jobs.c.state.not_in(TERMINAL),
+            jobs.c.state.in_(LIVE),  # not NOT IN, which uses no index
             windows.c.chunks_left == 0,
-            windows.c.merged.is_(None),
+            WINDOW_IS_UNMERGED,
             lease_is_free(windows),
         )
         .order_by(jobs.c.created_at, windows.c.job_id, windows.c.ordinal)
@@ -143,7 +142,7 @@ def has_unmerged_windows() -> ColumnElement[bool]:
     return exists().where(
         windows.c.job_id == jobs.c.id,
         windows.c.version == jobs.c.version,
-        windows.c.merged.is_(None),
+        WINDOW_IS_UNMERGED,
     )
 
 

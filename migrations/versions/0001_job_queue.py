@@ -17,13 +17,14 @@ depends_on = None
 
 QUEUED = sa.text("state = 'queued'")
 RUNNING = sa.text("state = 'running'")
+UNMERGED = sa.text("merged IS NULL")
 
 
 def upgrade() -> None:
     _create_jobs()
     _create_windows()
     _create_chunks()
-    _create_chunk_indexes()
+    _create_work_indexes()
 
 
 def downgrade() -> None:
@@ -130,16 +131,16 @@ def _create_chunks() -> None:
     )
 
 
-def _create_chunk_indexes() -> None:
+def _create_work_indexes() -> None:
     op.create_index("ix_chunks_of_window", "chunks", ["job_id", "version", "window_ordinal"])
-    partial = (
-        ("ix_chunks_to_claim", ["job_id", "ordinal"], QUEUED),
-        ("ix_chunks_to_wake", ["job_id", "wake_at", "ordinal"], QUEUED),
-        ("ix_chunks_running", ["job_id"], RUNNING),
-        ("ix_chunks_leases", ["lease_expires_at"], RUNNING),
-    )
-    for name, columns, where in partial:
-        op.create_index(name, "chunks", columns, sqlite_where=where, postgresql_where=where)
+    _create_partial_index("ix_windows_to_merge", "windows", ["job_id", "version"], UNMERGED)
+    _create_partial_index("ix_chunks_to_claim", "chunks", ["job_id", "ordinal"], QUEUED)
+    _create_partial_index("ix_chunks_to_wake", "chunks", ["job_id", "wake_at", "ordinal"], QUEUED)
+    _create_partial_index("ix_chunks_running", "chunks", ["job_id"], RUNNING)
+
+
+def _create_partial_index(name: str, table: str, columns: list[str], where: sa.TextClause) -> None:
+    op.create_index(name, table, columns, sqlite_where=where, postgresql_where=where)
 
 
 def _counts() -> list[sa.Column[Any]]:

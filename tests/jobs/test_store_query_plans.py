@@ -1,0 +1,156 @@
+"""No statement reads a whole large table: a job of ten million rows has 80,000 chunks.
+
+Every statement that the store sends is caught, and the database is asked how it would run it
+among many chunks and many jobs that ended long ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, insert, select, text
+
+from jobs.records import Counts
+from jobs.states import JobState
+from jobs.store import Store
+from jobs.tables import chunks, jobs, windows
+from tests.support.job_store import ROWS, StoreUnderTest, new_plan
+
+LARGE = ("chunks", "windows")
+ALL = Counts(completed=ROWS)
+
+
+@pytest.fixture
+def crowded(back: StoreUnderTest) -> StoreUnderTest:
+    """Many jobs that ended, some at work, and one with very many chunks."""
+    old = back.add((2, 2))
+    back.complete(old.id)
+    with back.database.begin() as connection:
+        for table, number in ((jobs, 500), (windows, 500), (chunks, 500)):
+            copy_rows(connection, table, old.id, number)
+    back.add([100] * 80, id="job_large")
+    for _ in range(20):
+        back.add((1,))
+    if back.database.engine.dialect.name == "postgresql":
+        with back.database.begin() as connection:
+            connection.execute(text("ANALYZE jobs, windows, chunks"))
+    return back
+
+
+def copy_rows(connection: Connection, table: Any, job_id: str, number: int) -> None:
+    """The rows of a job once more for each of many jobs."""
+    of_job = table.c.id if table is jobs else table.c.job_id
+    rows = [dict(row._mapping) for row in connection.execute(select(table).where(of_job == job_id))]
+    copies = [
+        {
+            key: value.replace(job_id, f"job_old{n:06d}") if isinstance(value, str) else value
+            for key, value in row.items()
+        }
+        for n in range(number)
+        for row in rows
+    ]
+    connection.execute(insert(table), copies)
+
+
+@contextmanager
+def statements_of(back: StoreUnderTest) -> Iterator[dict[str, Any]]:
+    """Each statement that is sent, with the parameters of its first time."""
+    caught: dict[str, Any] = {}
+
+    def catch(_c: Any, _cur: Any, statement: str, parameters: Any, _ctx: Any, many: bool) -> None:
+        caught.setdefault(statement, parameters[0] if many else parameters)
+
+    event.listen(back.database.engine, "before_cursor_execute", catch)
+    yield caught
+    event.remove(back.database.engine, "before_cursor_execute", catch)
+
+
+def live_through_everything(back: StoreUnderTest) -> None:
+    store = back.store
+    store.models_wanted()
+    store.chunks_to_wake(model="m")
+    leases = [store.claim_chunk("w", "m") for _ in range(4)]
+    assert store.claim_chunk("w", "m", "job_large-v1-004321")
+    first, second, third, *_ = (lease for lease in leases if lease is not None)
+    store.renew("w", {third.chunk_id: (third.epoch, ALL)})
+    store.commit_chunk(first, "p", ALL)
+    store.release_chunk(second, ALL)
+    back.expire_leases(id=third.chunk_id)
+    assert store.requeue_expired() == 1
+    store.progress("job_large")
+    store.list_jobs([JobState.QUEUED])
+    store.expire_overdue()
+    small = back.add((1,), model="other")
+    back.complete(small.id)
+    lease = store.claim_window(small.id, 0, "f")
+    assert lease is None
+    store.reopen(small.id, new_plan((1,)))
+    store.request_cancel(small.id)
+    merge = store.claim_window(small.id, 0, "f")
+    assert merge is not None
+    store.renew_merge(merge)
+    store.fail_job("job_large", "broken", "it broke")
+
+
+def plan_of(back: StoreUnderTest, statement: str, parameters: Any) -> list[str]:
+    """The lines of a statement's query plan."""
+    explain = {"sqlite": "EXPLAIN QUERY PLAN", "postgresql": "EXPLAIN"}
+    asked = f"{explain[back.database.engine.dialect.name]} {statement}"
+    with back.database.begin() as connection:
+        return [str(row[-1]) for row in connection.exec_driver_sql(asked, parameters or ())]
+
+
+def full_reads(back: StoreUnderTest, statement: str, parameters: Any) -> list[str]:
+    """Lines of the plan that read all of a large table."""
+    scan = {"sqlite": "SCAN {}", "postgresql": "Seq Scan on {}"}
+    scans = [scan[back.database.engine.dialect.name].format(table) for table in LARGE]
+    plan = plan_of(back, statement, parameters)
+    return [
+        line
+        for line in plan
+        # This index holds the running chunks alone, which are few.
+        if any(scan in line for scan in scans) and "ix_chunks_running" not in line
+    ]
+
+
+def test_no_statement_reads_a_whole_large_table(crowded: StoreUnderTest) -> None:
+    with statements_of(crowded) as caught:
+        live_through_everything(crowded)
+    checked = 0
+    for statement, parameters in caught.items():
+        if statement.startswith(("SELECT", "UPDATE")):
+            assert full_reads(crowded, statement, parameters) == [], statement
+            checked += 1
+    assert checked > 30
+
+
+@pytest.mark.parametrize(
+    ("operation", "index"),
+    [
+        (lambda store: store.claim_chunk("w", "m"), "ix_chunks_to_claim"),
+        (lambda store: store.chunks_to_wake(), "ix_chunks_to_wake"),
+        (lambda store: store.requeue_expired(), "ix_chunks_running"),
+        (lambda store: store.progress("job_large"), "ix_chunks_running"),
+    ],
+    ids=["claim", "wake", "requeue", "progress"],
+)
+def test_the_index_that_was_made_for_it_is_used(
+    crowded: StoreUnderTest, operation: Callable[[Store], object], index: str
+) -> None:
+    with statements_of(crowded) as caught:
+        operation(crowded.store)
+    plans = [
+        line
+        for statement, parameters in caught.items()
+        if statement.startswith("SELECT")
+        for line in plan_of(crowded, statement, parameters)
+    ]
+    assert any(index in line for line in plans), plans
+
+
+def test_the_check_itself_sees_a_full_read(crowded: StoreUnderTest) -> None:
+    statement = "SELECT count(*) FROM chunks WHERE rows > 3"
+    assert full_reads(crowded, statement, None)

@@ -1,0 +1,149 @@
+"""What the state machine of the job queue knows, sees, and checks at every moment."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from sqlalchemy import select, text
+
+from jobs import tables
+from jobs.database import Database
+from jobs.records import ChunkLease, ChunkRecord, Counts, JobRecord, MergeLease, WindowRecord
+from jobs.states import CHUNK_MOVES, JOB_MOVES, TERMINAL, ChunkState, JobState
+from jobs.store import rows
+from tests.support.job_store import StoreUnderTest
+
+OPEN = (ChunkState.QUEUED, ChunkState.RUNNING)
+
+SQLITE_TRIGGERS = """
+CREATE TABLE moves (source TEXT, target TEXT, kind TEXT);
+CREATE TRIGGER job_moves AFTER UPDATE OF state ON jobs WHEN OLD.state <> NEW.state
+BEGIN INSERT INTO moves VALUES (OLD.state, NEW.state, 'job'); END;
+CREATE TRIGGER chunk_moves AFTER UPDATE OF state ON chunks
+BEGIN INSERT INTO moves VALUES (OLD.state, NEW.state, 'chunk'); END;
+"""
+POSTGRES_TRIGGERS = """
+CREATE TABLE moves (source TEXT, target TEXT, kind TEXT);
+CREATE FUNCTION write_move() RETURNS trigger LANGUAGE plpgsql AS
+$$BEGIN INSERT INTO moves VALUES (OLD.state, NEW.state, TG_ARGV[0]); RETURN NULL; END$$;
+CREATE TRIGGER job_moves AFTER UPDATE OF state ON jobs FOR EACH ROW
+WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION write_move('job');
+CREATE TRIGGER chunk_moves AFTER UPDATE OF state ON chunks FOR EACH ROW
+EXECUTE FUNCTION write_move('chunk');
+"""
+
+
+def add_triggers(url: str, statements: list[str]) -> None:
+    database = Database(url)
+    with database.begin() as connection:
+        for statement in statements:
+            if statement.strip():
+                connection.exec_driver_sql(statement)
+    database.close()
+
+
+class JobQueueModel:
+    """A store, what was done to it, and what it has to be in."""
+
+    def __init__(self, back: StoreUnderTest) -> None:
+        self.back = back
+        self.store = back.store
+        # Counts of a job when its version began; and, from its end on, as they were published.
+        self.base: dict[str, Counts] = {}
+        self.published: dict[str, Counts] = {}
+        self.commits: Counter[str] = Counter()
+        self.newest_finalization: dict[str, int] = {}
+
+    # ---- what there is
+
+    def snapshot(
+        self,
+    ) -> tuple[list[JobRecord], dict[str, list[ChunkRecord]], dict[str, list[WindowRecord]]]:
+        """All jobs, and the chunks and windows of their versions, at one moment."""
+        chunks_of: dict[str, list[ChunkRecord]] = defaultdict(list)
+        windows_of: dict[str, list[WindowRecord]] = defaultdict(list)
+        with self.back.database.read() as connection:
+            jobs = [rows.job_record(row) for row in connection.execute(select(tables.jobs))]
+            version = {job.id: job.version for job in jobs}
+            for chunk in map(rows.chunk_record, connection.execute(select(tables.chunks))):
+                if chunk.version == version[chunk.job_id]:
+                    chunks_of[chunk.job_id].append(chunk)
+            for window in map(rows.window_record, connection.execute(select(tables.windows))):
+                if window.version == version[window.job_id]:
+                    windows_of[window.job_id].append(window)
+        return jobs, chunks_of, windows_of
+
+    def all_jobs(self) -> list[JobRecord]:
+        return self.store.list_jobs(limit=1000)
+
+    def chunk(self, lease: ChunkLease) -> ChunkRecord:
+        chunks = self.store.chunks(lease.job_id, lease.version)
+        return next(chunk for chunk in chunks if chunk.id == lease.chunk_id)
+
+    def holds(self, lease: ChunkLease) -> bool:
+        chunk = self.chunk(lease)
+        return (chunk.state, chunk.lease_epoch, chunk.lease_owner) == (
+            ChunkState.RUNNING,
+            lease.epoch,
+            lease.owner,
+        )
+
+    def may_finish(self, lease: MergeLease) -> bool:
+        """Whether a merge lease was neither lost nor used up."""
+        job = self.store.job(lease.job_id)
+        if job.version != lease.version or job.state in TERMINAL:
+            return False
+        if lease.window is None:
+            newest = self.newest_finalization[lease.job_id]
+            return job.state == JobState.FINALIZING and lease.epoch == newest
+        window = self.store.windows(lease.job_id)[lease.window.ordinal]
+        return window.merged is None and window.epoch == lease.epoch
+
+    # ---- what must hold at every moment
+
+    def the_tables_agree(self) -> None:
+        jobs, chunks_of, windows_of = self.snapshot()
+        for job in jobs:
+            chunks, windows = chunks_of[job.id], windows_of[job.id]
+            self.chunks_left_is_right(job, chunks, windows)
+            self.counts_are_those_of_what_was_committed(job, chunks)
+            self.only_a_job_that_works_has_open_chunks(job, chunks)
+        assert all(number <= 1 for number in self.commits.values())
+
+    def chunks_left_is_right(
+        self, job: JobRecord, chunks: list[ChunkRecord], windows: list[WindowRecord]
+    ) -> None:
+        open_chunks = [chunk for chunk in chunks if chunk.state in OPEN]
+        assert job.chunks_left == len(open_chunks)
+        assert job.chunks_total == len(chunks)
+        left = Counter(chunk.window for chunk in open_chunks)
+        for window in windows:
+            assert window.chunks_left == left[window.window.ordinal]
+
+    def counts_are_those_of_what_was_committed(
+        self, job: JobRecord, chunks: list[ChunkRecord]
+    ) -> None:
+        expected = self.published.get(job.id)
+        if expected is None:
+            done = [chunk.counts for chunk in chunks if chunk.part is not None]
+            expected = sum(done, start=self.base[job.id])
+        assert job.counts == expected
+
+    def only_a_job_that_works_has_open_chunks(
+        self, job: JobRecord, chunks: list[ChunkRecord]
+    ) -> None:
+        states = {chunk.state for chunk in chunks}
+        if ChunkState.QUEUED in states:
+            assert job.state in (JobState.QUEUED, JobState.IN_PROGRESS)
+        if ChunkState.RUNNING in states:
+            assert job.state in (JobState.IN_PROGRESS, JobState.CANCELLING)
+
+    def all_moves_are_legal(self) -> None:
+        with self.back.database.begin() as connection:
+            moves = connection.execute(text("SELECT DISTINCT kind, source, target FROM moves"))
+            for kind, source, target in moves.all():
+                if kind == "job":
+                    assert JobState(target) in JOB_MOVES[JobState(source)]
+                else:
+                    assert ChunkState(target) in CHUNK_MOVES[ChunkState(source)]
+            connection.execute(text("DELETE FROM moves"))
