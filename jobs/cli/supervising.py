@@ -81,25 +81,27 @@ class Supervisor:
             self._display(progress)
             if progress.job.state.terminal:
                 return progress.job
-            self._forward_signals()
+            self._forward_signal()
             if code is not None:
                 self._after_end(code, progress.job, progress.counts.rows)
             time.sleep(POLL_SECONDS)
 
-    def _forward_signals(self) -> None:
-        while self._forwarded < self._interruptions.count:
-            self._forwarded += 1
-            if self._forwarded == 1:
-                note(
-                    "Leaving: the chunks that are being worked on are finished first; "
-                    "once more hands them back at once"
-                )
-                self._worker.terminate()
-            elif self._forwarded == 2:
-                note("Handing the chunks back; what is finished of them is kept")
-                self._worker.terminate()
-            else:
-                self._worker.kill()
+    def _forward_signal(self) -> None:
+        """Pass one of our signals on; two at once would reach the worker as one."""
+        if self._forwarded == self._interruptions.count:
+            return
+        self._forwarded += 1
+        if self._forwarded == 1:
+            note(
+                "Leaving: the chunks that are being worked on are finished first; "
+                "once more hands them back at once"
+            )
+            self._worker.terminate()
+        elif self._forwarded == 2:
+            note("Handing the chunks back; what is finished of them is kept")
+            self._worker.terminate()
+        else:
+            self._worker.kill()
 
     def _after_end(self, code: int, job: JobRecord, rows: int) -> None:
         """The worker has ended and the job has not."""

@@ -39,7 +39,9 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     }.items():
         monkeypatch.setenv(f"PAGEMILL_{name}_SECONDS", seconds)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return CommandLine(tmp_path / "home", monkeypatch)
+    cli = CommandLine(tmp_path / "home", monkeypatch)
+    cli("db", "upgrade")
+    return cli
 
 
 def rows_file(folder: Path, rows: int, **options: Any) -> str:
@@ -71,8 +73,6 @@ def until(condition: Callable[[], Any]) -> Any:
 
 
 def job_of(cli: CommandLine) -> dict[str, Any] | None:
-    if not (cli.home / "pagemill.db").exists():
-        return None
     found = cli.json("list")
     return found[0] if found else None
 
@@ -132,7 +132,7 @@ def test_a_model_that_is_missing_ends_run_with_the_reason(cli: CommandLine, tmp_
 
 
 def test_ctrl_c_drains_and_the_job_can_go_on(cli: CommandLine, model: str, tmp_path: Path) -> None:
-    rows = rows_file(tmp_path, 60, max_tokens=40, ignore_eos=True)
+    rows = rows_file(tmp_path, 60, max_tokens=100, ignore_eos=True)
 
     with running(rows, "--model", model, "--chunk-rows", "2", *ENGINE) as process:
         until(lambda: rows_done(cli) > 0)
@@ -177,7 +177,7 @@ def test_a_second_ctrl_c_hands_back_at_once(cli: CommandLine, model: str, tmp_pa
 
 
 def test_a_killed_worker_is_started_again(cli: CommandLine, model: str, tmp_path: Path) -> None:
-    rows = rows_file(tmp_path, 40, max_tokens=30, ignore_eos=True)
+    rows = rows_file(tmp_path, 60, max_tokens=100, ignore_eos=True)
 
     with running(rows, "--model", model, "--chunk-rows", "2", *ENGINE) as process:
         until(lambda: rows_done(cli) > 0)
@@ -188,7 +188,7 @@ def test_a_killed_worker_is_started_again(cli: CommandLine, model: str, tmp_path
     assert "ended by SIGKILL and is started again" in said
     job = job_of(cli)
     assert job is not None
-    assert job["rows"]["completed"] == 40
+    assert job["rows"]["completed"] == 60
 
 
 def test_a_worker_does_not_outlive_a_killed_run(
