@@ -81,10 +81,10 @@ class JobFolder:
             os.replace(temporary, target)
             _sync_folder(target.parent)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            _discard(temporary)
             raise StorageError(_explain("write", target, error)) from error
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            _discard(temporary)
             raise
 
     def create_once(self, relative: str, content: bytes) -> bool:
@@ -110,7 +110,7 @@ class JobFolder:
         except OSError as error:
             raise StorageError(_explain("write", target, error)) from error
         finally:
-            temporary.unlink(missing_ok=True)
+            _discard(temporary)
 
     def link(self, source: str, target: str) -> None:
         """Give a finished file a second name; does nothing where that name is taken.
@@ -169,6 +169,12 @@ def _below(root: Path, relative: str) -> Path:
     if not path.is_relative_to(root) or path == root:
         raise StorageError(f"{relative!r} is not a path below {root}")
     return path
+
+
+def _discard(temporary: Path) -> None:
+    # Where the folder itself is the trouble, the error that is on its way says more.
+    with contextlib.suppress(OSError):
+        temporary.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -71,6 +71,20 @@ def without_views(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def convert(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column as another type.
+
+    Raises:
+        pyarrow.ArrowException, ValueError: its values do not fit.
+    """
+    try:
+        converted = column.cast(kind)
+        converted.validate()
+    except pa.ArrowInvalid:  # Arrow's cast of a list view makes a list that is not valid
+        return pa.array(column.to_pylist(), kind)
+    return converted
+
+
 def _plain(field: pa.Field) -> pa.Field:
     return field.with_type(without_views(field.type))
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from jobs.errors import InputError, RowError
 from jobs.reading.blocks import BLOCK_BYTES, BLOCK_ROWS, Block
-from jobs.reading.columns import assign_columns
+from jobs.reading.columns import assign_columns, convert
 from jobs.reading.sources import Source
 from jobs.rows import PromptRules, Row, RowValidator, refused
 
@@ -101,7 +101,7 @@ class ParquetRows:
             column = batch.column(name)
             if column.type != field.type:
                 try:
-                    column = column.cast(field.type)
+                    column = convert(column, field.type)
                 except (pa.ArrowException, ValueError):
                     raise InputError(
                         f"the column {name!r} of {self._file.path} is {column.type}, but "

@@ -1,0 +1,90 @@
+"""Damaged inputs end in a job or in an InputError, and soon."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import time
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from jobs.errors import InputError
+from jobs.storage import Storage
+from jobs.submission import Submission, prepare
+
+FILES_OF_A_KIND = 250
+
+
+def _lines() -> bytes:
+    rows = [
+        {"prompt": f"word {i} \u00e9", "custom_id": f"id-{i}", "temperature": 0.5, "x": [i, {}]}
+        if i % 2
+        else {"messages": [{"role": "user", "content": [{"type": "text", "text": f"hi {i}"}]}]}
+        for i in range(20)
+    ]
+    return b"\n".join(orjson.dumps(row) for row in rows)
+
+
+def _parquet() -> bytes:
+    table = pa.table(
+        {
+            "prompt": [f"word {i}" for i in range(20)],
+            "custom_id": [f"id-{i}" for i in range(20)],
+            "temperature": [0.5] * 20,
+            "x": [[i] for i in range(20)],
+        }
+    )
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=10)
+    return file.getvalue()
+
+
+def _damage(content: bytes, rng: random.Random) -> bytes:
+    damaged = bytearray(content)
+    for _ in range(rng.choice((0, 1, 2, 8))):
+        place = rng.randrange(len(damaged))
+        match rng.randrange(3):
+            case 0:
+                damaged[place] = rng.randrange(256)
+            case 1:
+                damaged[place:place] = rng.choice((b"\n", b"{", b'"', b"\0", b"\xff", b"[" * 3000))
+            case 2:
+                del damaged[place : place + rng.randrange(4)]
+    if rng.random() < 0.3:
+        del damaged[rng.randrange(len(damaged)) :]
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
+def test_a_damaged_file_ends_in_a_job_or_an_input_error(tmp_path: Path, name: str) -> None:
+    whole = {
+        "a.jsonl": _lines(),
+        "a.jsonl.gz": gzip.compress(_lines(), mtime=0),
+        "a.jsonl.zst": zstandard.ZstdCompressor(write_checksum=True).compress(_lines()),
+        "a.parquet": _parquet(),
+    }[name]
+    rng = random.Random(name)
+    path, storage = tmp_path / name, Storage(str(tmp_path / "storage"))
+    jobs = refusals = 0
+    for _ in range(FILES_OF_A_KIND):
+        path.write_bytes(_damage(whole, rng))
+        started = time.monotonic()
+        try:
+            job = prepare(Submission(str(path), "tiny"), storage)
+        except InputError:
+            refusals += 1
+        else:
+            jobs += 1
+            assert sum(window.rows for window in job.plan.windows) == job.plan.total_rows
+            assert sum(chunk.rows for chunk in job.plan.chunks) == (
+                job.plan.total_rows - job.plan.rejected
+            )
+        assert time.monotonic() - started < 10
+    assert jobs > 10
+    assert refusals > 0
