@@ -74,12 +74,12 @@ class WorkerProcess:
         """See that it is gone: by itself, else by handing back what it has, else killed."""
         if self._process is None:
             return
-        for attempt in (lambda: None, self.terminate, self.terminate, self._process.kill):
-            attempt()
+        for step in (None, self.terminate, self.terminate, self.kill):
+            if step is not None:
+                step()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLOSING_SECONDS)
                 return
-        self._process.wait()
 
     def complaint(self) -> str:
         """The last error that it logged since its last start, else its last line."""

@@ -16,6 +16,7 @@ import pytest
 
 from jobs import finalize, garbage
 from jobs.finalize import drive, finalize_job, merge_window
+from jobs.manifest import describe
 from jobs.records import Counts, MergeLease
 from jobs.states import JobState
 from jobs.storage import JobFolder, Storage
@@ -298,7 +299,7 @@ def test_many_finalizers_at_once(hasty: Store, storage: Storage) -> None:
 def test_a_lease_is_renewed_while_a_long_merge_goes_on(
     migrated_sqlite: Path, tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = finalize.describe
+    real = describe
     with sqlite_store(migrated_sqlite, tmp_path, lease_seconds=1.5) as store:
         job = add_job(store, storage, [Window([[0]])])
         job.finish_all()
