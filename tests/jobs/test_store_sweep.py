@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Connection, Row, select, update
 
 from jobs.records import Counts
 from jobs.sqltypes import database_now
 from jobs.states import ChunkState, JobState
-from jobs.store import Store
+from jobs.store import Store, leases, sweep
+from jobs.store.moves import lock_job
 from jobs.tables import chunks as chunks_table
+from jobs.tables import jobs as jobs_table
 from tests.support.job_store import ROWS, StoreUnderTest
 
 pytestmark = pytest.mark.quick
@@ -34,8 +38,7 @@ def states(store: Store, job_id: str) -> list[str]:
 
 def test_chunks_of_silent_workers_go_back(back: StoreUnderTest, store: Store) -> None:
     jobs = [back.add((2,)) for _ in range(2)]
-    leases = [store.claim_chunk("w", "m") for _ in range(3)]
-    assert None not in leases
+    assert all(store.claim_chunk("w", "m") for _ in range(3))
     assert store.requeue_expired() == 0
     back.expire_leases(ordinal=0)
     assert store.requeue_expired() == 2
@@ -218,3 +221,38 @@ def test_a_lost_move_to_finalizing_is_made_up_for(back: StoreUnderTest, store: S
     back.set_job(job.id, state=JobState.CANCELLING, stop_reason="cancelled")
     store.jobs_to_finalize()
     assert store.job(job.id).state == JobState.FINALIZING
+
+
+# ---- what changes between finding a job and locking it
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, change: Callable[[Connection, str], object]) -> None:
+    """Let something happen just before the sweeper has the lock of a job that it found."""
+
+    def change_then_lock(connection: Connection, job_id: str) -> Row[Any]:
+        change(connection, job_id)
+        return lock_job(connection, job_id)
+
+    monkeypatch.setattr(sweep, "lock_job", change_then_lock)
+
+
+def test_a_lease_that_was_renewed_meanwhile_is_kept(
+    back: StoreUnderTest, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back.add((1,))
+    lease = store.claim_chunk("w", "m")
+    assert lease is not None
+    back.expire_leases()
+    held = {lease.chunk_id: (lease.epoch, Counts())}
+    meanwhile(monkeypatch, lambda connection, _: leases.renew(connection, "w", held, 60))
+    assert store.requeue_expired() == 0
+    assert store.commit_chunk(lease, "p", Counts(completed=ROWS))
+
+
+def test_a_deadline_that_was_lifted_meanwhile_is_no_deadline(
+    back: StoreUnderTest, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = back.add((1,), deadline_at=PAST)
+    meanwhile(monkeypatch, lambda c, _: c.execute(update(jobs_table).values(deadline_at=None)))
+    assert store.expire_overdue() == 0
+    assert store.job(job.id).state == JobState.QUEUED
