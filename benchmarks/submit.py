@@ -1,11 +1,11 @@
-"""How fast, and with how much memory, an input file becomes a validated, planned copy.
+"""How fast, and with how much memory, an input file becomes a queued job.
 
     python benchmarks/submit.py [--rows 200000] [--save]
 
 Makes JSON lines in a temporary folder, in two shapes: bare prompts of about 300 bytes a row,
-and chats whose system prompt of about 2 kB is shared. Each is prepared in a process of its own,
-whose peak resident memory counts imports and all. `--save` writes the figures to
-`benchmarks/results/`.
+and chats whose system prompt of about 2 kB is shared. Each is read, checked, planned, written
+and queued in SQLite by a process of its own, whose peak resident memory counts imports and all.
+`--save` writes the figures to `benchmarks/results/`.
 """
 
 from __future__ import annotations
@@ -75,20 +75,29 @@ def write_input(path: Path, shape: str, rows: int) -> None:
 
 
 def measure(path: Path, storage: Path) -> dict[str, Any]:
-    """Run `prepare` in a fresh process."""
-    command = [sys.executable, __file__, "--prepare", str(path), str(storage)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    """Submit in a fresh process."""
+    command = [sys.executable, __file__, "--submit", str(path), str(storage)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
-def prepare_here(path: str, storage: str) -> dict[str, Any]:
+def submit_here(path: str, storage: str) -> dict[str, Any]:
+    from jobs.database import Database, upgrade
     from jobs.storage import Storage
+    from jobs.store import Store
     from jobs.submission import Submission, prepare
 
-    wall, cpu = time.perf_counter(), time.process_time()
+    url = f"sqlite:///{storage}.db"
+    upgrade(url)
+    database = Database(url)
+    started, cpu = time.perf_counter(), time.process_time()
     job = prepare(Submission(input=path, model="benchmark"), Storage(storage))
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    prepared = time.perf_counter()
+    Store(database).insert_job(job)
+    finished, cpu = time.perf_counter(), time.process_time() - cpu
+    wall = finished - started
+    database.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "rows": job.plan.total_rows,
@@ -96,6 +105,7 @@ def prepare_here(path: str, storage: str) -> dict[str, Any]:
         "chunks": len(job.plan.chunks),
         "windows": len(job.plan.windows),
         "seconds": round(wall, 3),
+        "insert_seconds": round(finished - prepared, 3),
         "cpu_seconds": round(cpu, 3),
         "rows_per_second": round(job.plan.total_rows / wall),
         "peak_rss_mb": round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1),
@@ -124,17 +134,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--save", action="store_true", help="write to benchmarks/results/")
-    parser.add_argument("--prepare", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--submit", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.prepare:
-        print(json.dumps(prepare_here(*options.prepare)))
+    if options.submit:
+        print(json.dumps(submit_here(*options.submit)))
         return
     report = {"benchmark": "submit", **surroundings(), "results": {}}
     with tempfile.TemporaryDirectory() as folder:
         for shape in SHAPES:
             path = Path(folder) / f"{shape}.jsonl"
             write_input(path, shape, options.rows)
-            figures = measure(path, Path(folder) / "storage")
+            figures = measure(path, Path(folder) / shape)
             report["results"][shape] = {"input_bytes": path.stat().st_size, **figures}
     text = json.dumps(report, indent=2)
     print(text)
