@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from jobs.messages import ROLES
 from jobs.parameters import CHECKS
-from jobs.rows import ROLES
 from tests.support.submissions import prepare_file, prepare_lines
 
 pytestmark = pytest.mark.quick
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "input.md").read_text(encoding="utf-8")
 SOURCES = [
     *(ROOT / "jobs" / "reading").glob("*.py"),
-    *(ROOT / "jobs" / name for name in ("rows.py", "parameters.py", "template.py")),
+    *(ROOT / "jobs" / name for name in ("rows.py", "messages.py", "parameters.py", "template.py")),
 ]
 
 

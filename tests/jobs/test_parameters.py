@@ -98,8 +98,9 @@ def test_the_engine_has_the_same_limits(parameter: tuple[str, Any]) -> None:
         here = True
     except RowError:
         here = False
+    params: dict[str, Any] = {name: tuple(value) if name == "stop" else value}
     try:
-        SamplingParams(**{name: tuple(value) if name == "stop" else value})
+        SamplingParams(**params)
         there = True
     except RequestError:
         there = False
