@@ -6,6 +6,7 @@
         _spool/<chunk id>/e3-0007.arrow     finished rows of a running chunk, by lease epoch
         _parts/<chunk id>-e3.parquet        a finished chunk
         _windows/v1-w00000-e1.parquet       a merged window, not yet published
+        _windows/v1-w00000-e1.parquet.json  its rows, counts and hash, for the manifest
         v1/part-00000.parquet, …            the published version: immutable
         v1/_manifest.json                   written last: what the version consists of
         v1/_SUCCESS

@@ -114,6 +114,28 @@ def test_a_worker_that_is_killed_each_time_is_given_up(
     assert "again and again" in said
 
 
+def test_progress_counts_once(
+    job: PlayedJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that was finished long ago does not make later starts any less in vain."""
+    real = WorkerProcess.start
+    starts = 0
+
+    def start(worker: WorkerProcess) -> None:
+        nonlocal starts
+        starts += 1
+        if starts == 2:
+            job.finish(job.claim())
+        real(worker)
+
+    monkeypatch.setattr(WorkerProcess, "start", start)
+
+    with pytest.raises(typer.Exit):
+        supervise(job, KILL, tmp_path)
+
+    assert starts == 2 + 1 + MAX_FRUITLESS_STARTS
+
+
 def test_progress_allows_any_number_of_starts(
     job: PlayedJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
