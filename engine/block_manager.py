@@ -90,7 +90,6 @@ class BlockManager:
                 )
             if node is None:
                 # Its further blocks have no place below a node that it does not hold.
-                sequence.leading.clear()
                 sequence.publish_at = NEVER
                 return
             sequence.prefix_node, sequence.prefix_depth = node, depth + 1
@@ -125,9 +124,7 @@ class BlockManager:
             (self._block_tokens(sequence, index) for index in range(depth, full)),
         )
         sequence.leading = chain[::-1]
-        # A prompt that ends with a block which somebody else has already keeps a duplicate.
-        duplicate = full > depth and not chain
-        sequence.publish_at = NEVER if duplicate else (depth + 1) * self.block_size
+        sequence.publish_at = (depth + 1) * self.block_size
 
     def _block_tokens(self, sequence: Sequence, index: int) -> tuple[int, ...]:
         return sequence.tokens(index * self.block_size, (index + 1) * self.block_size)

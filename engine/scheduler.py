@@ -37,7 +37,6 @@ class Scheduler:
             config.num_blocks, config.block_size, enable_prefix_caching=caching
         )
         self._waiting = WaitingQueue(config.block_size if caching else None)
-        self._max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
         self._sequences: dict[str, Sequence] = {}  # all that have not ended
         self._running: list[Sequence] = []  # by rank
         self._in_flight: tuple[Batch, list[Sequence]] | None = None
@@ -129,13 +128,10 @@ class Scheduler:
                 "schedule()"
             )
         plan = StepPlan(self.config.max_num_batched_tokens)
-        preemptions = self._counts.preemptions
         for sequence in self._plan_decodes(plan):
-            if plan.budget and sequence.status is SequenceStatus.RUNNING:
+            if plan.budget:
                 plan.add_chunk(sequence)
-        # What was just preempted would take the blocks back at once.
-        if preemptions == self._counts.preemptions:
-            self._admit(plan)
+        self._admit(plan)
         self._counts.steps += bool(plan.planned)
         batch = Batch(self._counts.steps, tuple(plan.planned))
         if batch:
@@ -197,7 +193,7 @@ class Scheduler:
         self._blocks.check_invariants([*self._running, *self._ended_in_flight])
         if self._running != sorted(self._running, key=lambda s: s.rank):
             raise InvariantError("running sequences are not in the order of their rank")
-        if len(self._running) > self._max_running:
+        if len(self._running) > self.config.max_num_seqs:
             raise InvariantError(f"{len(self._running)} sequences run")
         waiting = list(self._waiting)
         known = [s.request_id for s in (*self._running, *waiting)]
@@ -220,8 +216,9 @@ class Scheduler:
     def _plan_decodes(self, plan: StepPlan) -> list[Sequence]:
         """Plan one token for each decoding sequence; returns those that still prefill.
 
-        Sequences are served by rank, and the last of them are preempted, so none that is in the
-        plan already loses its blocks. No more run than the budget has tokens.
+        Sequences are served by rank, and the last of them are preempted, so none that was
+        planned already loses its blocks. The budget suffices: a sequence is admitted only when
+        one token for each that runs leaves some of it.
         """
         running, block_size = self._running, self.config.block_size
         prefills: list[Sequence] = []
@@ -253,7 +250,7 @@ class Scheduler:
 
     def _admit(self, plan: StepPlan) -> None:
         self._waiting.begin_step()
-        while plan.budget and len(self._running) < self._max_running:
+        while plan.budget and len(self._running) < self.config.max_num_seqs:
             sequence = self._waiting.peek()
             if sequence is None:
                 break

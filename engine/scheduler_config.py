@@ -16,8 +16,7 @@ class SchedulerConfig:
         num_blocks: size of the KV pool in blocks.
         block_size: tokens in a block.
         max_num_seqs: most sequences that run at once.
-        max_num_batched_tokens: token budget of a step; no more sequences run at once than
-            this either, so that each can be given a token.
+        max_num_batched_tokens: token budget of a step.
         max_model_len: longest sequence (prompt and answer) in tokens.
         eos_token_ids: the model's own tokens that end an answer.
         enable_prefix_caching: share the KV of equal prefixes.

@@ -109,8 +109,7 @@ class WaitingQueue:
         resolved = [node for node in self._parked if not node.pending]
         for node in resolved:
             for sequence in self._parked.pop(node):
-                if sequence.status is SequenceStatus.WAITING:
-                    self._enqueue(sequence)
+                self._enqueue(sequence)
 
     def __iter__(self) -> Iterator[Sequence]:
         """All waiting sequences, in no order."""

@@ -70,14 +70,18 @@ class BlockMachine(RuleBasedStateMachine):
         self.holders.append(holder)
 
     @precondition(lambda self: self.holders)
-    @rule(data=st.data(), token=st.integers(0, 1))
-    def write(self, data: st.DataObject, token: int) -> None:
-        """Compute one more token: of the prompt, or a new one."""
+    @rule(data=st.data(), count=st.integers(1, 6), token=st.integers(0, 1))
+    def step(self, data: st.DataObject, count: int, token: int) -> None:
+        """Compute some tokens of the prompt, or a new one."""
         holder = self.pick(data)
-        position = len(holder.tokens)
-        if position < len(holder.prompt):
-            token = holder.prompt[position]
-        index, offset = divmod(position, self.size)
+        prompt = holder.prompt[len(holder.tokens) :][:count]
+        for token_id in prompt or [token]:
+            if not self.write(holder, token_id):
+                assert self.pool.num_available == 0
+                return
+
+    def write(self, holder: Holder, token: int) -> bool:
+        index, offset = divmod(len(holder.tokens), self.size)
         try:
             if index == len(holder.table):
                 holder.table.grow()
@@ -85,12 +89,12 @@ class BlockMachine(RuleBasedStateMachine):
                 assert offset > 0, "a block without tokens was copied"
                 self.memory[copy.target] = list(self.memory[copy.source])
         except OutOfBlocks:
-            assert self.pool.num_available == 0
-            return
+            return False
         holder.tokens.append(token)
         self.memory[holder.table[index]][offset] = tuple(holder.tokens)
         if offset == self.size - 1:
             self.publish(holder, index)
+        return True
 
     @precondition(lambda self: self.holders)
     @rule(data=st.data())

@@ -202,8 +202,10 @@ def test_no_more_sequences_run_than_allowed() -> None:
 
 def test_no_more_sequences_run_than_the_budget_has_tokens() -> None:
     sim = Simulation(config(max_num_batched_tokens=2))
-    sim.add(*(request(name, 2) for name in "abc"))
-    sim.drain()
+    sim.add(*(request(name, 2) for name in "abcd"))
+    while sim.scheduler.has_unfinished:
+        assert sim.step().num_tokens <= 2
+        assert sim.scheduler.num_running <= 2
     sim.check_answers()
 
 
@@ -598,7 +600,7 @@ def test_a_step_looks_at_few_of_many_waiting_requests(monkeypatch: pytest.Monkey
         (lambda s: s._running.reverse(), "order of their rank"),
         (lambda s: s._running.pop(), "but 0 tables name it"),
         (lambda s: s._sequences.pop("a"), r"\['a', 'b'\] run or wait, but \['b'\]"),
-        (lambda s: setattr(s, "_max_running", 1), "2 sequences run"),
+        (lambda s: setattr(s, "config", config(max_num_seqs=1)), "2 sequences run"),
         (lambda s: setattr(s._running[0], "status", SequenceStatus.WAITING), "'a' runs, but is"),
         (lambda s: setattr(s._running[0], "num_computed_tokens", 3), "which it does not own"),
         (lambda s: setattr(s._running[0], "num_computed_tokens", 13), "3 blocks for"),

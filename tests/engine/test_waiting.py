@@ -169,6 +169,18 @@ def test_a_parked_sequence_comes_back_to_its_place(queue: Queue) -> None:
     assert list(queue.served()) == [0, 2, 3]
 
 
+def test_a_woken_sequence_brings_its_group_forward(queue: Queue) -> None:
+    node = pending_node()
+    for prefix in (A, B, C, A):
+        queue.put(*prefix, 7).prefix_depth = 1
+        if prefix == C:
+            queue.hold(node)
+            assert queue.pop().arrival == 1
+    resolve(node)
+    queue.begin_step()
+    assert list(queue.served()) == [0, 3, 2]
+
+
 def test_parking_many_followers_reaches_other_groups_in_the_same_step(queue: Queue) -> None:
     node = pending_node()
     for _ in range(10 * PARKED_PER_TURN):
