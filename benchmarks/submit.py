@@ -1,6 +1,6 @@
 """How fast, and with how much memory, an input file becomes a queued job.
 
-    python benchmarks/submit.py [--rows 200000] [--save]
+    python -m benchmarks.submit [--rows 200000] [--save]
 
 Makes JSON lines in a temporary folder, in two shapes: bare prompts of about 300 bytes a row,
 and chats whose system prompt of about 2 kB is shared. Each is read, checked, planned, written
@@ -13,23 +13,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from benchmarks.surroundings import save, surroundings
 
 ROWS = 200_000
 RUNS = 3
 SHAPES = ("prompts", "chats")
-RESULTS = Path(__file__).parent / "results"
 _WORDS = (
     "order",
     "parcel",
@@ -79,7 +76,7 @@ def write_input(path: Path, shape: str, rows: int) -> None:
 
 def measure(path: Path, storage: Path) -> dict[str, Any]:
     """Submit in a fresh process."""
-    command = [sys.executable, __file__, "--submit", str(path), str(storage)]
+    command = [sys.executable, "-m", "benchmarks.submit", "--submit", str(path), str(storage)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -116,26 +113,6 @@ def submit_here(path: str, storage: str) -> dict[str, Any]:
     }
 
 
-def surroundings() -> dict[str, Any]:
-    git = subprocess.run(
-        ["git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": git.stdout.strip() or None,
-        "machine": platform.machine(),
-        "system": platform.platform(),
-        "processor": _processor(),
-        "cpus": os.cpu_count(),
-        "load_average": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("pyarrow", "orjson")},
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=ROWS)
@@ -145,7 +122,7 @@ def main() -> None:
     if options.submit:
         print(json.dumps(submit_here(*options.submit)))
         return
-    report = {"benchmark": "submit", **surroundings(), "results": {}}
+    report = {"benchmark": "submit", **surroundings("pyarrow", "orjson"), "results": {}}
     with tempfile.TemporaryDirectory() as folder:
         for shape in SHAPES:
             path = Path(folder) / f"{shape}.jsonl"
@@ -157,12 +134,7 @@ def main() -> None:
                 "seconds_of_runs": [run["seconds"] for run in runs],
                 **runs[len(runs) // 2],
             }
-    text = json.dumps(report, indent=2)
-    print(text)
-    if options.save:
-        target = RESULTS / f"submit-{report['date'][:10]}.json"
-        target.write_text(text + "\n")
-        print(f"written to {target}", file=sys.stderr)
+    save(report, to_file=options.save)
 
 
 def _text(rng: random.Random, length: int) -> str:
@@ -170,14 +142,6 @@ def _text(rng: random.Random, length: int) -> str:
     while len(text) < length:
         text += rng.choice(_WORDS) + " "
     return text[:length]
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), "")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
 from engine.detokenizer import StopStringWatch, decode, load_tokenizer
-from engine.errors import ConfigError, EngineError
+from engine.errors import ConfigError, EngineError, RequestError
 from engine.house import check_kernels_package
 from engine.kv_cache import KVCache
 from engine.loading import load_model, resolve_model
@@ -23,7 +23,8 @@ from engine.sequence import Sequence
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from engine.loading import LoadedModel, ModelFiles
+    from engine.loading import ModelFiles
+    from engine.loading.loaded import LoadedModel
 
 log = logging.getLogger("pagemill.engine")
 CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET = 512, 8192
@@ -85,6 +86,15 @@ class Engine:
         Raises:
             RequestError: it can never be served; nothing else is touched.
         """
+        size = self.loaded.config.vocab_size
+        strange = next((t for t in request.token_ids if not 0 <= t < size), None)
+        if strange is not None:
+            raise RequestError(
+                "unknown_token",
+                f"token id {strange} is not one of the model's {size} tokens; the tokenizer does "
+                "not fit the model",
+                "token_ids",
+            )
         self.scheduler.add(request)
         if request.params.stop:
             self._watches[request.request_id] = StopStringWatch(self.tokenizer, request.params.stop)

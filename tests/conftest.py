@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-# Two test processes on two cores: more threads only wait for each other.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a waiting thread leaves the core to others
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test reaches a model hub
 
 

@@ -12,6 +12,10 @@ from typing import Any
 
 from engine.messages import Message, Start, decode, encode
 
+# A thread of the engine that waits for others must sleep, not spin: on a machine with little to
+# spare a spinning thread takes the core from the one that it waits for.
+PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+
 
 class EngineProcess:
     """A spawned engine. When this object (or this whole process) goes, so does the engine.
@@ -28,6 +32,7 @@ class EngineProcess:
                 [sys.executable, "-P", "-m", "engine", str(engine_in), str(engine_out)],
                 pass_fds=(engine_in, engine_out),
                 stdin=subprocess.DEVNULL,
+                env={**PATIENT_THREADS, **os.environ},
             )
         finally:
             os.close(engine_in)

@@ -92,7 +92,7 @@ class Leave:
 
     def __init__(self, worker: Worker) -> None:
         self.consuming = False
-        self._signals = 0
+        self._signals = self._obeyed = 0
         self._worker = worker
         self._parent = os.getppid()
 
@@ -106,16 +106,8 @@ class Leave:
         options = worker.options
         if worker.failure is not None:
             self._go()
-        elif self._signals > 1:
-            log.info("handing %d chunks back", worker.held)
-            worker.hand_back()
-            self._go()
-        elif self._signals == 1 and not worker.draining.is_set():
-            log.info(
-                "draining: %d chunks are finished first; a second signal hands them back at once",
-                worker.held,
-            )
-            self._go()
+        elif self._signals > self._obeyed:
+            self._obey()
         elif options.watch_parent and os.getppid() != self._parent:
             log.warning("the process that started this worker is gone; handing chunks back")
             worker.hand_back()
@@ -125,6 +117,18 @@ class Leave:
             and worker.store.job(options.exit_when_done).state.terminal
         ):
             self._go()
+
+    def _obey(self) -> None:
+        self._obeyed = self._signals
+        if self._signals == 1:
+            log.info(
+                "draining: %d chunks are finished first; a second signal hands them back at once",
+                self._worker.held,
+            )
+        else:
+            log.info("handing %d chunks back", self._worker.held)
+            self._worker.hand_back()
+        self._go()
 
     def _go(self) -> None:
         self._worker.draining.set()

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
-import uuid
-
-import pyarrow as pa
 
 from engine.messages import Ready
 from jobs import finalize
 from jobs.parts import read_chunk_input, write_part
 from jobs.records import ChunkLease
 from jobs.spool import SpoolWriter, read_spool
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 from jobs.store import Store
+from jobs.workers import worker_id
 from worker.bridge import EngineBridge
 from worker.chunk_run import ChunkRun, Stop
 from worker.errors import WorkerError
@@ -38,12 +34,13 @@ class Worker:
     """
 
     def __init__(self, options: WorkerOptions, store: Store, storage: Storage) -> None:
-        self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.id = worker_id()
         self.options = options
         self.store = store
         self.storage = storage
         self.failure: WorkerError | None = None
         self.draining = threading.Event()
+        self._handing_back = threading.Event()
         self._bridge = EngineBridge(options.engine, self._engine_failed)
         self._runs: dict[str, ChunkRun] = {}
         self._runs_lock = threading.Lock()
@@ -79,6 +76,7 @@ class Worker:
     def hand_back(self) -> None:
         """Leave all chunks at once; others go on where these stand."""
         self.draining.set()
+        self._handing_back.set()
         for run in self._current():
             run.stop(Stop.HAND_BACK)
 
@@ -118,7 +116,7 @@ class Worker:
         with self._runs_lock:
             self._runs[lease.chunk_id] = run
         try:
-            if self.draining.is_set() and self.failure is not None:
+            if self._handing_back.is_set():  # since before this run could be seen
                 run.stop(Stop.HAND_BACK)
             todo = [r for r in rows if r["row_index"] not in adopted]
             for prepared in prepare(lease, todo, self._encoder):
@@ -127,24 +125,20 @@ class Worker:
                 run.expect(prepared)
                 self._bridge.submit(prepared.requests, run.accept)
             reason = run.wait()
-            self._bridge.abort(run.unfinished())
             if reason is None:
-                self._commit(lease, folder, run, table)
-            elif reason is not Stop.LEASE_LOST:
-                run.flush()
-                self.store.release_chunk(lease, run.counts())
-            log.info("chunk %s: %s", lease.chunk_id, reason.value if reason else "done")
+                part = write_part(folder, lease, table, run.results(), mark)
+                committed = self.store.commit_chunk(lease, part, run.counts())
+                outcome = "done" if committed else "fenced: another worker has it by now"
+            else:
+                outcome = reason.value
+                if reason is not Stop.LEASE_LOST:
+                    run.flush()
+                    self.store.release_chunk(lease, run.counts())
+            log.info("chunk %s: %s", lease.chunk_id, outcome)
         finally:
+            self._bridge.abort(run.unfinished())
             with self._runs_lock:
                 del self._runs[lease.chunk_id]
-
-    def _commit(self, lease: ChunkLease, folder: JobFolder, run: ChunkRun, rows: pa.Table) -> None:
-        part = write_part(folder, lease, rows, run.results())
-        if not self.store.commit_chunk(lease, part, run.counts()):
-            log.warning(
-                "chunk %s: fenced; another worker has it since epoch %d",
-                lease.chunk_id, lease.epoch,
-            )  # fmt: skip
 
     def _current(self) -> list[ChunkRun]:
         with self._runs_lock:

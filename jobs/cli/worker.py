@@ -24,6 +24,9 @@ def worker(
     concurrency: Annotated[
         int | None, typer.Option(help="Chunks that are worked on at once.")
     ] = None,
+    exit_when_done: Annotated[
+        str | None, typer.Option(metavar="ID", help="Leave once this job has ended.")
+    ] = None,
 ) -> None:
     """Answer the queued rows of one model until told to leave.
 
@@ -35,9 +38,13 @@ def worker(
       pagemill worker --model smollm2-135m
       pagemill worker --model meta-llama/Llama-3.2-1B-Instruct --max-num-seqs 512
     """
-    with opened(create=True):
-        pass  # a database that is missing is told before a model is loaded
+    # A database that is missing, or a job, is told before a model is loaded.
+    with opened(create=True) as deployment:
+        if exit_when_done is not None:
+            exit_when_done = deployment.store.job(exit_when_done).id
     more = [] if concurrency is None else ["--concurrency", str(concurrency)]
+    if exit_when_done is not None:
+        more += ["--exit-when-done", exit_when_done]
     command = worker_command(model_name(model), *more, *engine.arguments())
     sys.stdout.flush()
     os.execv(command[0], command)

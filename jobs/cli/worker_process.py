@@ -47,6 +47,12 @@ class WorkerProcess:
         self._starts += 1
 
     @property
+    def pid(self) -> int:
+        """The process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def returncode(self) -> int | None:
         """None while it runs; negative if a signal ended it."""
         return None if self._process is None else self._process.poll()

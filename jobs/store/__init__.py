@@ -150,6 +150,17 @@ class Store:
         """Take chunks from workers that let their leases run out; how many there were."""
         return sweep.requeue_expired(self._database)
 
+    def requeue_owned(self, owner_prefix: str) -> int:
+        """Hand back the running chunks of a worker that is known to be dead; returns how many.
+
+        Nobody needs to wait then until its leases run out. If it was not dead after all, it is
+        fenced.
+
+        Args:
+            owner_prefix: how the worker's id begins, such as `host:pid:`.
+        """
+        return sweep.requeue_owned(self._database, owner_prefix)
+
     def chunks_to_wake(
         self, limit: int = 100, resend_seconds: float = 60, model: str | None = None
     ) -> list[tuple[str, str]]:

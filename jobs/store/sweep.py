@@ -26,15 +26,23 @@ MOST_DOUBLINGS = 6
 
 
 def requeue_expired(database: Database) -> int:
-    expired = (CHUNK_IS_RUNNING, chunks.c.lease_expires_at <= database_now())
+    return _requeue(database, chunks.c.lease_expires_at <= database_now())
+
+
+def requeue_owned(database: Database, owner_prefix: str) -> int:
+    return _requeue(database, chunks.c.lease_owner.startswith(owner_prefix, autoescape=True))
+
+
+def _requeue(database: Database, condition: ColumnElement[bool]) -> int:
+    lost = (CHUNK_IS_RUNNING, condition)
     with database.read() as connection:
-        job_ids = set(connection.scalars(select(chunks.c.job_id).where(*expired)))
+        job_ids = set(connection.scalars(select(chunks.c.job_id).where(*lost)))
 
     def hand_back_all(connection: Connection, job_id: str) -> int:
         job = lock_job(connection, job_id)
         of_job = (
             select(chunks)
-            .where(chunks.c.job_id == job_id, *expired)
+            .where(chunks.c.job_id == job_id, *lost)
             .order_by(chunks.c.id)
             .with_for_update()
         )

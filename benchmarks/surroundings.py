@@ -1,0 +1,54 @@
+"""What a figure is worth nothing without: date, commit, machine, versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def surroundings(*packages: str) -> dict[str, Any]:
+    """Where and when a benchmark runs, with the versions of the packages that matter to it."""
+    git = subprocess.run(
+        ["git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": git.stdout.strip() or None,
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 1),  # other work on the machine
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in packages},
+    }
+
+
+def save(report: dict[str, Any], *, to_file: bool) -> None:
+    """Print a report and, if asked, keep it as `benchmarks/results/<benchmark>-<date>.json`."""
+    text = json.dumps(report, indent=2)
+    print(text)
+    if to_file:
+        target = RESULTS / f"{report['benchmark']}-{report['date'][:10]}.json"
+        target.write_text(text + "\n")
+        print(f"written to {target}", file=sys.stderr)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), "")
