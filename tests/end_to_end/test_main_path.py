@@ -13,6 +13,9 @@ from tests.support.deployment import wait_for
 
 ENGINE = ("--num-blocks", "256", "--max-model-len", "256", "--max-num-seqs", "8", "--threads", "1")
 
+# Two rows at a time and long answers: a job that lasts long enough to be disturbed.
+SLOW = (*ENGINE, "--max-num-seqs", "2")
+
 
 def questions(count, **more):
     return [
@@ -111,10 +114,10 @@ def test_two_workers_share_a_job(deployment, tiny_model):
 
 def test_cancel_publishes_what_was_answered_and_retry_answers_the_rest(deployment, tiny_model):
     job = deployment.submit(
-        questions(120, max_tokens=60, ignore_eos=True), tiny_model, "--chunk-rows", "16"
+        questions(120, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "16"
     )
-    with deployment.worker(tiny_model, *ENGINE, "--concurrency", "2") as worker:
-        wait_for("some answers", lambda: deployment.status(job)["rows"]["completed"] >= 8)
+    with deployment.worker(tiny_model, *SLOW, "--concurrency", "2") as worker:
+        wait_for("some answers", lambda: deployment.completed(job) >= 4)
         partial = deployment.results(job, "--partial")
         deployment.cli("cancel", job)
         deployment.cli("cancel", job)  # once more changes nothing
@@ -148,10 +151,10 @@ def test_a_job_without_any_worker_can_be_cancelled(deployment, tiny_model):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_drains(deployment, tiny_model, number):
     job = deployment.submit(
-        questions(60, max_tokens=60, ignore_eos=True), tiny_model, "--chunk-rows", "20"
+        questions(60, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "20"
     )
-    with deployment.worker(tiny_model, *ENGINE, "--concurrency", "1") as worker:
-        wait_for("some answers", lambda: deployment.status(job)["rows"]["completed"] >= 4)
+    with deployment.worker(tiny_model, *SLOW, "--concurrency", "1") as worker:
+        wait_for("some answers", lambda: deployment.completed(job) >= 4)
         worker.signal(number)
         assert worker.wait() == 0, worker.logged()
         assert "draining" in worker.logged()
@@ -164,8 +167,8 @@ def test_the_second_signal_hands_back_and_nothing_is_computed_twice(deployment, 
     job = deployment.submit(
         questions(60, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "60"
     )
-    with deployment.worker(tiny_model, *ENGINE) as worker:
-        wait_for("some answers", lambda: deployment.status(job)["rows"]["completed"] >= 8)
+    with deployment.worker(tiny_model, *SLOW) as worker:
+        wait_for("some answers", lambda: deployment.completed(job) >= 8)
         worker.signal(signal.SIGTERM)
         wait_for("the drain", lambda: "draining" in worker.logged())
         worker.signal(signal.SIGTERM)
@@ -184,8 +187,8 @@ def test_a_frozen_worker_is_fenced(deployment, tiny_model):
     job = deployment.submit(
         questions(40, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "40"
     )
-    with deployment.worker(tiny_model, *ENGINE) as frozen:
-        wait_for("some answers", lambda: deployment.status(job)["rows"]["completed"] >= 1)
+    with deployment.worker(tiny_model, *SLOW) as frozen:
+        wait_for("some answers", lambda: deployment.completed(job) >= 1)
         frozen.signal(signal.SIGSTOP)
         with deployment.worker(tiny_model, *ENGINE, "--exit-when-done", job) as other:
             deployment.cli("wait", job)
@@ -210,7 +213,7 @@ def test_run_starts_a_killed_worker_again(deployment, tiny_model):
         "\n".join(json.dumps(r) for r in questions(60, max_tokens=200, ignore_eos=True))
     )
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "jobs", "run", str(path), "--model", str(tiny_model), *ENGINE],
+        [sys.executable, "-P", "-m", "jobs", "run", str(path), "--model", str(tiny_model), *SLOW],
         env=deployment.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as run:  # fmt: skip
 
@@ -219,13 +222,8 @@ def test_run_starts_a_killed_worker_again(deployment, tiny_model):
                 (c for c in psutil.Process(run.pid).children() if "worker" in c.cmdline()), None
             )
 
-        wait_for(
-            "some answers",
-            lambda: any(
-                j["rows"]["completed"] >= 4
-                for j in json.loads(deployment.cli("list", "--json").stdout)
-            ),
-        )
+        jobs = wait_for("the job", lambda: json.loads(deployment.cli("list", "--json").stdout))
+        wait_for("some answers", lambda: deployment.completed(jobs[0]["id"]) >= 4)
         worker().kill()
         stdout, stderr = run.communicate(timeout=120)
         assert run.returncode == 0, stderr
