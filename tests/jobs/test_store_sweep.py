@@ -53,6 +53,22 @@ def test_chunks_of_silent_workers_go_back(back: StoreUnderTest, store: Store) ->
     assert (chunk.lease_owner, chunk.lease_epoch) == (None, 1)
 
 
+def test_chunks_of_a_dead_worker_go_back_at_once(back: StoreUnderTest, store: Store) -> None:
+    job = back.add((3,))
+    for owner in ("host:12:aa", "host:1:bb", "ho%t:12:cc"):
+        assert store.claim_chunk(owner, "m")
+    assert store.requeue_owned("host:12:") == 1
+    assert store.requeue_owned("host:12:") == 0
+    owners = {c.lease_owner: c.state for c in store.chunks(job.id)}
+    assert owners == {None: "queued", "host:1:bb": "running", "ho%t:12:cc": "running"}
+
+
+def test_a_percent_sign_in_a_host_name_is_no_pattern(back: StoreUnderTest, store: Store) -> None:
+    back.add((1,))
+    assert store.claim_chunk("host:12:aa", "m")
+    assert store.requeue_owned("h%t:12:") == 0
+
+
 def test_a_requeued_chunk_keeps_its_counts_and_is_woken(back: StoreUnderTest) -> None:
     job, store = back.add((1,)), back.store
     store.chunks_to_wake()
