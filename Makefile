@@ -63,8 +63,8 @@ schema: $(VENV)/.installed-dev
 check: lint types imports schema
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python -m benchmarks.submit
-	$(BIN)/python -m benchmarks.prefix_cache
+	$(BIN)/python -m benchmarks.submit --save
+	$(BIN)/python -m benchmarks.prefix_cache --save
 
 clean:
 	rm -rf $(VENV) $(DEMO_HOME)
