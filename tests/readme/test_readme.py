@@ -68,3 +68,18 @@ def test_the_columns_it_names_are_those_of_the_output():
 
     for name in OUTPUT.names:
         assert f"`{name}`" in README, name
+
+
+def test_its_figures_are_those_of_the_recorded_benchmarks():
+    import json
+
+    def newest(name: str) -> dict:
+        return json.loads(max((ROOT / "benchmarks" / "results").glob(f"{name}-*.json")).read_text())
+
+    submit, cache = newest("submit")["results"], newest("prefix_cache")
+    for shape in ("prompts", "chats"):
+        assert f"{submit[shape]['rows_per_second']:,} rows/s" in README
+        assert f"{submit[shape]['peak_rss_mb']:.0f} MB" in README
+    assert f"{cache['demo_cached_share']:.1%}" in README
+    assert f"{cache['job_ratio']:.1f} times as long" in README
+    assert f"({cache['command_ratio']:.1f} times with start-up)" in README
