@@ -114,6 +114,15 @@ class EngineBridge:
         raise EngineLost(f"the engine died while it loaded (exit status {status}){detail}")
 
     def _serve(self) -> None:
+        try:
+            self._serve_until_closed()
+        except WorkerError as error:
+            self._on_failure(error)
+        except Exception as error:  # a bug; but nobody may wait for answers in vain
+            log.exception("the bridge to the engine failed")
+            self._on_failure(WorkerError(f"the bridge to the engine failed: {error}"))
+
+    def _serve_until_closed(self) -> None:
         while not self._closing:
             engine = self._engine
             if engine is None:
@@ -129,11 +138,7 @@ class EngineBridge:
                 "engine %d died (exit status %d) with %d requests inside; starting another",
                 engine.pid, status, len(self._inflight),
             )  # fmt: skip
-            try:
-                self._relaunch(status)
-            except WorkerError as error:
-                self._on_failure(error)
-                return
+            self._relaunch(status)
 
     def _relaunch(self, status: int) -> None:
         while not self._closing:

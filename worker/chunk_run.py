@@ -131,29 +131,23 @@ class ChunkRun:
                 self._ended.set()
 
     def _result(self, index: int, output: RequestOutput) -> RowResult:
+        error = None
         if output.finish_reason is FinishReason.ERROR:
-            return RowResult(
-                index,
-                finish_reason=output.finish_reason,
-                prompt_tokens=output.prompt_tokens,
-                cached_tokens=output.cached_tokens,
-                completion_tokens=output.completion_tokens,
-                seed=self._seeds[index],
-                error=RowErrorInfo(
-                    output.error_code or "engine_error",
-                    output.error_message or "the engine could not answer the row",
-                    self._lines[index],
-                    output.error_field,
-                ),
+            error = RowErrorInfo(
+                output.error_code or "engine_error",
+                output.error_message or "the engine could not answer the row",
+                self._lines[index],
+                output.error_field,
             )
         return RowResult(
             index,
-            text=output.text,
+            text=output.text if error is None else None,
             finish_reason=output.finish_reason,
             prompt_tokens=output.prompt_tokens,
             cached_tokens=output.cached_tokens,
             completion_tokens=output.completion_tokens,
             seed=self._seeds[index],
+            error=error,
         )
 
 

@@ -170,3 +170,16 @@ def test_the_engine_ends_when_its_pipe_closes(config):
     engine._writer.close()
     process.wait(10)
     engine.close()
+
+
+def test_a_broken_sink_is_a_failure_and_no_silence(config):
+    failed = threading.Event()
+    bridge = EngineBridge(config, lambda error: failed.set())
+    bridge.start()
+
+    def broken(output):
+        raise RuntimeError("a bug")
+
+    bridge.submit(requests(1), broken)
+    assert failed.wait(60)
+    bridge.close()
