@@ -177,7 +177,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """A job as a watcher sees it: committed counts plus those of the running chunks."""
+    """A job as a watcher sees it: committed counts plus those of the chunks that were begun."""
 
     job: JobRecord
     counts: Counts

@@ -5,6 +5,7 @@ A row that cannot be answered becomes an error row; nothing that a row holds rai
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -258,6 +259,8 @@ def _unsupported(key: str) -> RowError:
 
 
 def _missing_prompt(name: str, fields: Mapping[str, Any], named: bool) -> RowError:
+    if name in fields:
+        return RowError("missing_prompt", f"{name} is null; the model needs some text", name)
     keys = ", ".join(shown(key) for key in list(fields)[:10]) or "none"
     if named:
         return RowError("missing_prompt", f"the row has no {shown(name)} (its keys: {keys})", name)
@@ -268,9 +271,11 @@ def _missing_prompt(name: str, fields: Mapping[str, Any], named: bool) -> RowErr
             "read yet; put body.messages and the parameters at the top level",
             "body",
         )
+    near = [k for k in fields if difflib.get_close_matches(k, ("prompt", "messages"), 1, 0.8)]
+    meant = f"; did you mean {shown(near[0])} to be one of them?" if near else ""
     return RowError(
         "missing_prompt",
-        f"the row has neither prompt nor messages (its keys: {keys}); --prompt-column names "
-        "another key",
+        f"the row has neither prompt nor messages (its keys: {keys}){meant}; --prompt-column "
+        "names another key",
         "prompt",
     )

@@ -158,6 +158,7 @@ chunks = Table(
 # so these are rendered as literals and never sent as parameters.
 CHUNK_IS_QUEUED = chunks.c.state == literal(ChunkState.QUEUED.value, literal_execute=True)
 CHUNK_IS_RUNNING = chunks.c.state == literal(ChunkState.RUNNING.value, literal_execute=True)
+CHUNK_IS_HANDED_BACK = CHUNK_IS_QUEUED & (chunks.c.lease_epoch > literal(0, literal_execute=True))
 WINDOW_IS_UNMERGED = windows.c.merged.is_(None)
 
 Index(
@@ -182,6 +183,13 @@ Index(
     chunks.c.ordinal,
     sqlite_where=CHUNK_IS_QUEUED,
     postgresql_where=CHUNK_IS_QUEUED,
+)
+# Chunks that a worker began and left: their finished rows are in the spool.
+Index(
+    "ix_chunks_handed_back",
+    chunks.c.job_id,
+    sqlite_where=CHUNK_IS_HANDED_BACK,
+    postgresql_where=CHUNK_IS_HANDED_BACK,
 )
 # Also what finds leases that ran out: few chunks run at a time. Their expiry is in no index, so
 # that a heartbeat, which changes nothing else, is cheap.

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a waiting thread leaves the core to others
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test reaches a model hub
+
+# Started in the background, we may have been told to ignore Ctrl-C, and so would every process
+# that a test starts, and sends it to.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _NoSkips:

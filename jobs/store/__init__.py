@@ -74,7 +74,7 @@ class Store:
             return read.list_jobs(connection, states, limit)
 
     def progress(self, job_id: str) -> JobProgress:
-        """The job, with the counts that its running chunks last reported added."""
+        """The job, with the last counts of its chunks that were begun and are not committed."""
         with self._database.read() as connection:
             return read.progress(connection, job_id)
 

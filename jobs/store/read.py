@@ -12,10 +12,11 @@ from jobs.records import ChunkRecord, JobProgress, JobRecord, WindowRecord
 from jobs.sqltypes import database_now
 from jobs.states import ChunkState, JobState
 from jobs.store.rows import chunk_record, counts_of, job_record, window_record
-from jobs.tables import CHUNK_IS_RUNNING, COUNT_NAMES, chunks, jobs, windows
+from jobs.tables import CHUNK_IS_HANDED_BACK, CHUNK_IS_RUNNING, COUNT_NAMES, chunks, jobs, windows
 
 SHORTEST_PREFIX = 8  # `job_` and four characters
 SHOWN_MATCHES = 10
+_SUMS = [func.coalesce(func.sum(chunks.c[name]), 0).label(name) for name in COUNT_NAMES]
 
 
 def job(connection: Connection, job_id: str) -> JobRecord:
@@ -32,15 +33,17 @@ def list_jobs(connection: Connection, states: Collection[JobState], limit: int) 
 def progress(connection: Connection, job_id: str) -> JobProgress:
     record = job(connection, job_id)
     running = connection.execute(
-        select(
-            database_now().label("now"),
-            func.count().label("chunks"),
-            *(func.coalesce(func.sum(chunks.c[name]), 0).label(name) for name in COUNT_NAMES),
-        ).where(chunks.c.job_id == record.id, CHUNK_IS_RUNNING)
+        select(database_now().label("now"), func.count().label("chunks"), *_SUMS).where(
+            chunks.c.job_id == record.id, CHUNK_IS_RUNNING
+        )
+    ).one()
+    # What is finished of a chunk that was handed back is in the spool, and not lost.
+    handed_back = connection.execute(
+        select(*_SUMS).where(chunks.c.job_id == record.id, CHUNK_IS_HANDED_BACK)
     ).one()
     return JobProgress(
         job=record,
-        counts=record.counts + counts_of(running),
+        counts=record.counts + counts_of(running) + counts_of(handed_back),
         chunks_running=running.chunks,
         chunks_done=_chunks_done(connection, record),
         now=running.now,

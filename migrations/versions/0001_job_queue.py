@@ -16,6 +16,7 @@ branch_labels = None
 depends_on = None
 
 QUEUED = sa.text("state = 'queued'")
+HANDED_BACK = sa.text("state = 'queued' AND lease_epoch > 0")
 RUNNING = sa.text("state = 'running'")
 UNMERGED = sa.text("merged IS NULL")
 
@@ -136,6 +137,7 @@ def _create_work_indexes() -> None:
     _create_partial_index("ix_windows_to_merge", "windows", ["job_id", "version"], UNMERGED)
     _create_partial_index("ix_chunks_to_claim", "chunks", ["job_id", "ordinal"], QUEUED)
     _create_partial_index("ix_chunks_to_wake", "chunks", ["job_id", "wake_at", "ordinal"], QUEUED)
+    _create_partial_index("ix_chunks_handed_back", "chunks", ["job_id"], HANDED_BACK)
     _create_partial_index("ix_chunks_running", "chunks", ["job_id"], RUNNING)
 
 

@@ -170,6 +170,17 @@ def test_progress_adds_what_running_chunks_reported(store: Store) -> None:
     assert abs(datetime.now(UTC) - seen.now) < timedelta(seconds=10)
 
 
+def test_rows_of_a_chunk_that_was_handed_back_still_count(store: Store) -> None:
+    job = store.insert_job(new_job((3,)))
+    lease = store.claim_chunk("w", "m")
+    assert lease is not None
+    kept = Counts(completed=2, prompt_tokens=9)
+    store.release_chunk(lease, kept)
+    assert store.progress(job.id).counts == kept
+    assert store.claim_chunk("w", "m", preferred=lease.chunk_id)
+    assert store.progress(job.id).counts == kept
+
+
 def test_a_stopped_chunk_is_not_done(store: Store) -> None:
     job = store.insert_job(new_job((3,)))
     lease = store.claim_chunk("w", "m")
