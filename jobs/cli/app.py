@@ -25,7 +25,6 @@ from jobs.cli.group import Commands
 app = typer.Typer(
     name="pagemill",
     cls=Commands,
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

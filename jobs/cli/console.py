@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 _UNLIMITED = 10_000
+# Control characters (C0 but tab and line break, DEL, C1), which a terminal would obey, and
+# surrogates, which have no UTF-8.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def note(sentence: str) -> None:
     """A hint; it never mixes with the results on stdout."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(visible(sentence), file=sys.stderr, flush=True)
+
+
+def say(line: str) -> None:
+    """A line of results for people."""
+    print(visible(line))
+
+
+def visible(text: str) -> str:
+    """Text that may go to a terminal: U+FFFD stands for what the terminal would obey.
+
+    Answers, names and messages hold whatever a model or a file held, escape sequences too.
+    """
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """Any run of white space becomes one space."""
+    return " ".join(text.split())
 
 
 def console(stream: TextIO) -> Console:
@@ -27,6 +50,9 @@ def console(stream: TextIO) -> Console:
     class Ours(Console):
         def on_broken_pipe(self) -> None:
             raise  # rich would exit; `jobs.cli.group` does it for all of us
+
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(visible(text), **options)
 
     width = None if stream.isatty() else _UNLIMITED
     return Ours(file=stream, markup=False, highlight=False, emoji=False, width=width)
@@ -46,6 +72,33 @@ def show(made: Table) -> None:
     console(sys.stdout).print(made)
 
 
+def squeezable(text: str) -> Text:
+    """A cell that is cut where there is no room, rather than wrapped."""
+    from rich.text import Text
+
+    return Text(visible(text), no_wrap=True, overflow="ellipsis")
+
+
+def keep_whole(made: Table, *names: str) -> None:
+    """Neither cut nor wrap these columns of a table that has all its rows."""
+    for column in made.columns:
+        if column.header in names:
+            column.no_wrap = True
+            column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
+
+
 def plural(number: int, noun: str) -> str:
     """`1 row`, `2 rows`, `12,345 rows`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """`2.7 s`, `27 s`, `3 min 5 s`, `2 h 7 min`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60} min"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from jobs.cli.group import Helpful
+
 commands = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Make, upgrade and check the database."
+    cls=Helpful, rich_markup_mode=None, help="Make, upgrade and check the database."
 )
 
 

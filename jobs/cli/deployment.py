@@ -91,7 +91,13 @@ def opened(create: bool = False) -> Iterator[Deployment]:
 def model_name(given: str) -> str:
     """A model as workers and jobs name it: a local path becomes absolute.
 
-    A job is answered by workers of the very same name, wherever they were started.
+    A job is answered by workers of the very same name, wherever they were started. What can
+    only be a path is one even if nothing lies there: a worker elsewhere may have it.
     """
     path = Path(given).expanduser()
-    return str(path.absolute()) if path.exists() else given
+    return str(path.absolute()) if path.exists() or _is_path(given) else given
+
+
+def _is_path(model: str) -> bool:
+    """Whether it cannot be a hub id or a known name."""
+    return model.startswith(("./", "../", "/", "~")) or model.lower().endswith(".gguf")

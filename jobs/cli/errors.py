@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from jobs.cli.console import note, plural
+from jobs.cli.console import note, one_line, plural, say
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import JobId, Json
+from jobs.states import JobState
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
@@ -26,6 +27,8 @@ def errors(job_id: JobId, as_json: Json = False) -> None:
     """
     with opened() as deployment:
         job = deployment.store.job(job_id)
+        if job.state is JobState.FAILED:
+            note(f"job {job.id} failed as a whole: {job.error_message} [{job.error_code}]")
         found = _error_rows(deployment, job)
         if as_json:
             _print_json(found)
@@ -65,11 +68,11 @@ def _print_groups(job: JobRecord, found: Iterator[dict[str, Any]]) -> None:
         lines = listed.setdefault(code, [])
         if len(lines) < _SHOWN:
             field = f" ({row['field']})" if row["field"] else ""
-            lines.append(f"  line {row['line']}{field}: {row['message']}")
+            lines.append(f"  line {row['line']}{field}: {one_line(row['message'])}")
     if not numbers:
         note(f"job {job.id} ({job.state}) has no rows with errors")
     for code in sorted(numbers, key=lambda code: (-numbers[code], code)):
-        print(f"{code}: {plural(numbers[code], 'row')}")
-        print("\n".join(listed[code]))
+        say(f"{code}: {plural(numbers[code], 'row')}")
+        say("\n".join(listed[code]))
         if numbers[code] > _SHOWN:
-            print(f"  … and {numbers[code] - _SHOWN:,} more (--json lists all)")
+            say(f"  … and {numbers[code] - _SHOWN:,} more (--json lists all)")

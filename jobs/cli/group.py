@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from jobs.cli.console import note
 from jobs.errors import JobsError, UsageError
 
 BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
@@ -19,7 +20,17 @@ INTERRUPTED = 130
 _BadUsage: type[Any] = typer.BadParameter.__mro__[1]
 
 
-class Commands(TyperGroup):
+class Helpful(TyperGroup):
+    """Commands that show their help where none of them is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            print(ctx.get_help())
+            raise typer.Exit
+        return super().parse_args(ctx, args)
+
+
+class Commands(Helpful):
     """The root of the commands.
 
     A `JobsError` becomes one sentence on stderr and its exit code; bad usage ends with 64, as
@@ -31,9 +42,9 @@ class Commands(TyperGroup):
         try:
             code = super().main(*args, **options)
         except _BadUsage as error:
-            _say(f"Error: {error.format_message()}")
+            note(f"Error: {error.format_message()}")
             if error.ctx is not None:
-                _say(f"Try `{error.ctx.command_path} --help`.")
+                note(f"Try `{error.ctx.command_path} --help`.")
             code = UsageError.exit_code
         except typer.Abort:
             code = INTERRUPTED
@@ -50,11 +61,7 @@ class Commands(TyperGroup):
             raise typer.Exit(BROKEN_PIPE) from None
         except JobsError as error:
             if ctx.params.get("debug"):
-                traceback.print_exc()
+                note(traceback.format_exc().rstrip())
             else:
-                _say(f"Error: {error}")
+                note(f"Error: {error}")
             raise typer.Exit(error.exit_code) from None
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)

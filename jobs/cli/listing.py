@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.cli.console import note, show, table
+from jobs.cli.console import keep_whole, note, one_line, show, squeezable, table
 from jobs.cli.deployment import opened
 from jobs.cli.options import Json
-from jobs.cli.shapes import job_json
+from jobs.cli.shapes import job_json, unanswered
 from jobs.states import JobState
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from jobs.records import JobRecord
 
 
 def list_jobs(
@@ -37,17 +43,24 @@ def list_jobs(
     if not jobs:
         note("no jobs")
         return
-    shown = table(
-        "id", "state", "rows", "errors", "model", "name", "created", right=("rows", "errors")
-    )
+    show(_table(jobs))
+
+
+def _table(jobs: list[JobRecord]) -> Table:
+    """`rows` are those answered, of all; `errors` are those that ended without an answer."""
+    named = any(job.name for job in jobs)
+    columns = ["id", "state", "rows", "errors", "created", "model", *(["name"] if named else [])]
+    shown = table(*columns, right=("rows", "errors"))
     for job in jobs:
-        shown.add_row(
+        cells: list[str | Text] = [
             job.id,
             job.state,
-            f"{job.counts.rows:,}/{job.total_rows:,}",
-            f"{job.counts.failed:,}",
-            job.model,
-            job.name or "",
-            job.created_at.astimezone().isoformat(" ", "seconds"),
-        )
-    show(shown)
+            f"{job.counts.completed:,}/{job.total_rows:,}",
+            f"{unanswered(job.counts):,}",
+            job.created_at.astimezone().strftime("%Y-%m-%d %H:%M"),
+            squeezable(job.model),
+            *([squeezable(one_line(job.name or ""))] if named else []),
+        ]
+        shown.add_row(*cells)
+    keep_whole(shown, "id", "state", "rows", "errors", "created")
+    return shown

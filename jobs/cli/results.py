@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,8 +10,9 @@ import typer
 from jobs.cli.console import note, plural
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import JobId
+from jobs.cli.target import Target, chosen_target
 from jobs.errors import UsageError
-from jobs.formats import Format, format_of
+from jobs.formats import Format
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
@@ -47,38 +47,26 @@ def results(
     """
     if partial and version is not None:
         raise UsageError("--partial and --version cannot be given together")
-    form = chosen_format(output, form)
+    target = chosen_target(output, form, "--format")
     with opened() as deployment:
         job = deployment.store.job(job_id)
-        rows = _open(deployment, job, partial, version)
-        write_rows(rows, output, form)
+        target.refuse_input(job.input_uri)
+        written = write_rows(_open(deployment, job, partial, version), target)
+        if partial and not written:
+            note(f"job {job.id} ({job.state}) has no rows yet")
 
 
-def chosen_format(output: str, form: Format | None) -> Format:
-    """The format that was asked for.
-
-    Raises:
-        UsageError: Parquet would go to a terminal.
-    """
-    if output != "-":
-        return form or format_of(Path(output)) or Format.PARQUET
-    if form is Format.PARQUET and sys.stdout.isatty():
-        raise UsageError(
-            "Parquet is not for a terminal; name a file with -o, or use --format jsonl"
-        )
-    return form or Format.JSONL
-
-
-def write_rows(rows: OutputRows, output: str, form: Format) -> None:
-    """Write rows to a file or to stdout; says how many went into a file."""
+def write_rows(rows: OutputRows, target: Target) -> int:
+    """Write rows to a file or to stdout; says how many went into a file, and returns it."""
     from jobs.export import export_file, export_stream
 
-    if output == "-":
-        export_stream(rows, sys.stdout.buffer, form)
+    if target.path is None:
+        number = export_stream(rows, sys.stdout.buffer, target.form)
         sys.stdout.buffer.flush()
     else:
-        number = export_file(rows, Path(output), form)
-        note(f"{plural(number, 'row')} in {output}")
+        number = export_file(rows, target.path, target.form)
+        note(f"{plural(number, 'row')} in {target.given}")
+    return number
 
 
 def _open(deployment: Deployment, job: JobRecord, partial: bool, version: int | None) -> OutputRows:

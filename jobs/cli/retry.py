@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-
 from jobs.cli.console import note, plural
 from jobs.cli.deployment import opened
 from jobs.cli.options import JobId
+from jobs.cli.worker import worker_hint
 
 
 def retry(job_id: JobId) -> None:
@@ -28,4 +27,4 @@ def retry(job_id: JobId) -> None:
         deployment.wake(job.model)
     print(job.id, flush=True)
     note(f"{plural(counts.rows, 'row')} queued again, for version {job.version}")
-    note(f"answer it:  pagemill worker --model {shlex.quote(job.model)}")
+    note(f"answer it:  {worker_hint(job)}")

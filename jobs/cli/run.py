@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.cli.console import console, note, table
+from jobs.cli.console import console, note, one_line, table
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import EngineOptions, SubmitOptions, with_groups
-from jobs.cli.results import chosen_format, write_rows
+from jobs.cli.results import write_rows
 from jobs.cli.shapes import exit_code, output_path, summary
 from jobs.cli.submitting import submit_job
 from jobs.cli.supervising import Interruptions, Supervisor
+from jobs.cli.target import Target, chosen_target
 from jobs.cli.watching import progress_display
 from jobs.cli.worker import worker_command
 from jobs.cli.worker_process import WorkerProcess
+from jobs.errors import StorageError, UsageError
 from jobs.formats import Format
 
 if TYPE_CHECKING:
@@ -59,19 +61,16 @@ def run(
       pagemill run prompts.jsonl --model smollm2-135m
       pagemill run reviews.parquet --model ./llama --prompt-column review -o answers.parquet
     """
-    form = None if output is None else chosen_format(output, output_format)
+    target = None if output is None else chosen_target(output, output_format, "--output-format")
+    if target is not None:
+        target.refuse_input(options.file)
     with opened(create=True) as deployment:
         job = submit_job(deployment, options)
         note(f"job {job.id}, answered by a worker whose log is {_log_of(deployment, job)}")
         job = _answer(deployment, job, engine)
         note(summary(job))
         if job.published_version is not None:
-            from jobs.results import open_version
-
-            published = open_version(deployment.storage, job)
-            if output is not None and form is not None:
-                write_rows(published, output, form)
-            _show(deployment, job, published, to_stderr=output == "-")
+            _deliver(deployment, job, target)
         raise typer.Exit(exit_code(job))
 
 
@@ -94,6 +93,29 @@ def _log_of(deployment: Deployment, job: JobRecord) -> Path:
     return deployment.storage.root / _LOG_FOLDER / f"{job.id}.log"
 
 
+def _deliver(deployment: Deployment, job: JobRecord, target: Target | None) -> None:
+    """Write the answers where they were asked for, and show the first of them in any case.
+
+    Raises:
+        StorageError: the file could not be written.
+    """
+    from jobs.results import open_version
+
+    published = open_version(deployment.storage, job)
+    failure: StorageError | UsageError | None = None
+    if target is not None:
+        try:
+            write_rows(published, target)
+        except (StorageError, UsageError) as error:
+            failure = error
+    _show(deployment, job, published, to_stderr=target is not None and target.path is None)
+    if failure is not None:
+        raise StorageError(
+            f"{failure}; the answers are kept, and `pagemill results {job.id} -o PATH` writes "
+            "them to another file"
+        ) from failure
+
+
 def _show(
     deployment: Deployment, job: JobRecord, published: PublishedVersion, to_stderr: bool
 ) -> None:
@@ -112,14 +134,14 @@ def _first_answers(published: PublishedVersion) -> Table:
         answer = row["text"] if error is None else f"{error['message']} [{error['code']}]"
         shown.add_row(
             str(row["row_index"]),
-            row["custom_id"] or "",
+            one_line(row["custom_id"] or ""),
             row["finish_reason"] or "",
             str(row["completion_tokens"]),
-            _one_line(answer or ""),
+            _shortened(answer or ""),
         )
     return shown
 
 
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+def _shortened(text: str) -> str:
+    line = one_line(text)
     return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 1]}…"

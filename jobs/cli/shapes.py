@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from jobs import layout
-from jobs.cli.console import plural
+from jobs.cli.console import duration, plural
 from jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -85,10 +85,28 @@ def summary(job: JobRecord) -> str:
     sentence = f"job {job.id} {job.state}: {', '.join(parts)}"
     if counts.prompt_tokens:
         sentence += (
-            f"; {counts.prompt_tokens:,} prompt tokens ({cached_share(counts):.0%} from the "
-            f"prefix cache), {counts.completion_tokens:,} completion tokens"
+            f"; {plural(counts.prompt_tokens, 'prompt token')} ({cached_share(counts):.0%} from "
+            f"the prefix cache), {plural(counts.completion_tokens, 'completion token')}"
+            f"{_pace(job)}"
         )
     return sentence
+
+
+def _pace(job: JobRecord) -> str:
+    """` in 27 s, 105 tokens/s`; a retry's tokens were made by several versions."""
+    if job.started_at is None or job.finished_at is None:
+        return ""
+    seconds = (job.finished_at - job.started_at).total_seconds()
+    if seconds <= 0:
+        return ""
+    tokens = job.counts.completion_tokens
+    speed = f", {tokens / seconds:,.0f} tokens/s" if tokens and job.version == 1 else ""
+    return f" in {duration(seconds)}{speed}"
+
+
+def unanswered(counts: Counts) -> int:
+    """Rows that ended without an answer."""
+    return counts.failed + counts.cancelled + counts.expired
 
 
 def cached_share(counts: Counts) -> float:

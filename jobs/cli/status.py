@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.cli.console import console, note
+from jobs.cli.console import note, say
 from jobs.cli.deployment import opened
 from jobs.cli.group import INTERRUPTED
 from jobs.cli.options import JobId, Json
@@ -16,10 +15,10 @@ from jobs.cli.shapes import cached_share, output_path, progress_json
 from jobs.cli.watching import Display, follow, progress_display
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from jobs.records import JobProgress
     from jobs.storage import Storage
+
+_NAME_WIDTH = len("completion tokens")
 
 
 def status(
@@ -56,7 +55,7 @@ def status(
         if as_json:
             print(json.dumps(progress_json(progress, storage)))
         else:
-            console(sys.stdout).print(_described(progress, storage))
+            say(_described(progress, storage))
 
 
 def _json_lines(storage: Storage) -> Display:
@@ -72,15 +71,14 @@ def _json_lines(storage: Storage) -> Display:
     return show
 
 
-def _described(progress: JobProgress, storage: Storage) -> Table:
-    from rich.table import Table
-
+def _described(progress: JobProgress, storage: Storage) -> str:
+    """Lines that are never cut or wrapped, so that paths can be copied."""
     job, counts = progress.job, progress.counts
-    shown = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    lines: list[str] = []
 
     def line(name: str, value: object) -> None:
         if value is not None:
-            shown.add_row(name, str(value))
+            lines.append(f"{name:<{_NAME_WIDTH}}  {str(value).replace(chr(10), ' ')}")
 
     line("job", job.id)
     line("name", job.name)
@@ -89,7 +87,7 @@ def _described(progress: JobProgress, storage: Storage) -> Table:
     line("error", job.error_message and f"{job.error_message} [{job.error_code}]")
     line("model", job.model)
     line("input", job.input_uri)
-    line("rows", f"{counts.rows:,} of {job.total_rows:,}")
+    line("rows", f"{counts.rows:,} of {job.total_rows:,} done")
     line("  answered", f"{counts.completed:,}")
     for name in ("failed", "cancelled", "expired"):
         number = getattr(counts, name)
@@ -107,4 +105,4 @@ def _described(progress: JobProgress, storage: Storage) -> Table:
     for name in ("created", "started", "finished", "deadline"):
         moment = getattr(job, f"{name}_at")
         line(name, moment and moment.astimezone().isoformat(" ", "seconds"))
-    return shown
+    return "\n".join(lines)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
-
 from jobs.cli.console import note
 from jobs.cli.deployment import opened
 from jobs.cli.options import SubmitOptions, with_groups
 from jobs.cli.submitting import submit_job
+from jobs.cli.worker import worker_hint
 
 
 @with_groups
@@ -23,6 +22,6 @@ def submit(options: SubmitOptions) -> None:
     with opened(create=True) as deployment:
         job = submit_job(deployment, options)
     print(job.id, flush=True)
-    note(f"answer it:  pagemill worker --model {shlex.quote(job.model)}")
+    note(f"answer it:  {worker_hint(job)}")
     note(f"watch it:   pagemill status {job.id} --watch")
     note(f"read it:    pagemill results {job.id} -o answers.parquet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -31,8 +32,14 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
     """
     from jobs.submission import prepare
 
+    submission = _submission(options)
+    if Path(submission.model).is_absolute() and not os.path.exists(submission.model):
+        note(
+            f"Warning: there is no model {submission.model} on this machine; only a worker on a "
+            "machine that has it can answer the job"
+        )
     with _reading() as progress:
-        new = prepare(_submission(options), deployment.storage, progress)
+        new = prepare(submission, deployment.storage, progress)
     folder = deployment.storage.job(new.folder)
     try:
         job = deployment.store.insert_job(new)
@@ -108,7 +115,8 @@ def _tell_rows(new: NewJob, folder: JobFolder) -> None:
     note(f"{plural(plan.total_rows, 'row')} in {plural(len(plan.chunks), 'chunk')}")
     if not plan.rejected:
         return
-    note(f"{plural(plan.rejected, 'row')} cannot be answered and will be error rows:")
+    fate = "an error row" if plan.rejected == 1 else "error rows"
+    note(f"{plural(plan.rejected, 'row')} cannot be answered and will be {fate}:")
     for line in _first_errors(new, folder):
         note(f"  {line}")
     if plan.rejected > _SHOWN_ERRORS:

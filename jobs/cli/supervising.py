@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import typer
 from jobs.cli.console import note
 from jobs.cli.deployment import Deployment
 from jobs.cli.watching import POLL_SECONDS, Display
+from jobs.cli.worker import worker_hint
 from jobs.cli.worker_process import WorkerProcess
 from jobs.states import JobState
 from jobs.workers import worker_id_prefix
@@ -142,6 +142,6 @@ class Supervisor:
         job = self._job
         note(
             f"job {job.id} is kept and goes on where it stands:\n"
-            f"  pagemill worker --model {shlex.quote(job.model)}\n"
+            f"  {worker_hint(job)}\n"
             f"  pagemill wait {job.id}"
         )

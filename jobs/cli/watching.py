@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs.cli.console import console, note, plural
 from jobs.cli.deployment import Deployment
-from jobs.cli.shapes import cached_share
+from jobs.cli.shapes import cached_share, unanswered
 from jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -70,19 +70,21 @@ class Speed:
             self._seen.popleft()
         first, tokens = self._seen[0]
         seconds = (progress.now - first).total_seconds()
-        return (self._seen[-1][1] - tokens) / seconds if seconds > 0 else None
+        # Rows that a worker hands back take their tokens with them.
+        made = max(0, self._seen[-1][1] - tokens)
+        return made / seconds if seconds > 0 else None
 
 
 def progress_line(progress: JobProgress, speed: float | None) -> str:
-    """`in_progress  12/60 rows  85 tokens/s  prefix cache 83%  2 errors`."""
+    """`in_progress  12/60 rows answered  2 errors  85 tokens/s  prefix cache 83%`."""
     counts, job = progress.counts, progress.job
-    parts = [f"{job.state}", f"{counts.rows:,}/{job.total_rows:,} rows"]
+    parts = [f"{job.state}", f"{counts.completed:,}/{job.total_rows:,} rows answered"]
+    if without := unanswered(counts):
+        parts.append(plural(without, "error"))
     if speed is not None and job.state is JobState.IN_PROGRESS:
         parts.append(f"{speed:,.0f} tokens/s")
     if counts.prompt_tokens:
         parts.append(f"prefix cache {cached_share(counts):.0%}")
-    if counts.failed:
-        parts.append(plural(counts.failed, "error"))
     return "  ".join(parts)
 
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs.cli.deployment import model_name, opened
 from jobs.cli.options import EngineOptions, Model, with_groups
 
+if TYPE_CHECKING:
+    from jobs.records import JobRecord
+
 
 def worker_command(model: str, *arguments: str) -> list[str]:
     """The command line of a worker process; this process never imports what it runs."""
     return [sys.executable, "-P", "-m", "worker", "--model", model, *arguments]
+
+
+def worker_hint(job: JobRecord) -> str:
+    """What to type for a worker that answers a job and leaves."""
+    return f"pagemill worker --model {shlex.quote(job.model)} --exit-when-done {job.id}"
 
 
 @with_groups

@@ -51,7 +51,13 @@ def test_submit_prints_the_id_alone_and_hints_beside_it(cli: CommandLine, tmp_pa
     assert re.search(r"line 2: .*\[invalid_json\]", err)
     assert re.search(r"line 3: temperature .*\[invalid_parameter\]", err)
     assert f"pagemill status {job_id} --watch" in err
-    assert "pagemill worker --model 'the model'" in err
+    assert f"pagemill worker --model 'the model' --exit-when-done {job_id}\n" in err
+
+
+def test_one_refused_row_is_spoken_of_as_one(cli: CommandLine) -> None:
+    _, err = cli("submit", "-", "--model", "m", stdin='{"prompt": "a"}\nbad\n')
+
+    assert "1 row cannot be answered and will be an error row:" in err
 
 
 def test_the_options_of_submit_reach_the_job(cli: CommandLine, tmp_path: Path) -> None:
@@ -110,6 +116,26 @@ def test_a_local_model_is_named_by_its_absolute_path(
     out, _ = cli("submit", "in.jsonl", "--model", "model")
 
     assert cli.json("status", out.strip())["model"] == str(tmp_path / "model")
+
+
+@pytest.mark.parametrize("model", ["./llama", "../llama", "/none/llama", "~/none", "m.gguf"])
+def test_a_path_to_no_model_is_a_path_all_the_same(
+    cli: CommandLine, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    out, err = cli("submit", "-", "--model", model, stdin='{"prompt": "a"}\n')
+
+    name = str(Path(model).expanduser().absolute())
+    assert cli.json("status", out.strip())["model"] == name
+    assert f"Warning: there is no model {name} on this machine" in err
+
+
+def test_a_hub_id_is_no_path(cli: CommandLine) -> None:
+    out, err = cli("submit", "-", "--model", "org/model", stdin='{"prompt": "a"}\n')
+
+    assert cli.json("status", out.strip())["model"] == "org/model"
+    assert "Warning" not in err
 
 
 @pytest.mark.parametrize(
@@ -226,7 +252,7 @@ def test_status_for_people_names_state_rows_and_output(cli: CommandLine) -> None
     assert job_id in out
     assert "[red]tickets" in out  # no markup
     assert re.search(r"state +completed", out)
-    assert re.search(r"rows +3 of 3", out)
+    assert re.search(r"rows +3 of 3 done", out)
     assert re.search(r"failed +1", out)
     assert str(cli.storage.job(job_id).at("v1")) in out
     assert "\x1b" not in out
@@ -245,6 +271,22 @@ def test_list_is_newest_first_and_filters_by_state(cli: CommandLine) -> None:
         assert found == [job_id for job_id in (second, first) if states[job_id] is state]
     out, _ = cli("list")
     assert out.index(second) < out.index(first)
+
+
+def test_list_counts_answers_and_rows_that_ended_without_one(cli: CommandLine) -> None:
+    cancelled = cli.submit(*GOOD, "bad", options=("--chunk-rows", "1"))
+    with cli.store() as store:
+        job = PlayedJob(store, cli.storage, cancelled)
+        job.finish(job.claim())
+    cli("cancel", cancelled)
+
+    out, _ = cli("list")
+
+    head, line = (line.split() for line in out.splitlines())
+    assert head == ["id", "state", "rows", "errors", "created", "model"]
+    assert line[:4] == [cancelled, "cancelled", "1/4", "3"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", " ".join(line[4:6]))
+    assert line[6] == "the-model"
 
 
 def test_an_empty_list_says_so_beside_stdout(cli: CommandLine) -> None:
@@ -326,7 +368,8 @@ def test_results_go_to_stdout_as_jsonl(cli: CommandLine) -> None:
     [
         ("a.parquet", [], True),
         ("a.jsonl", [], False),
-        ("a.out", [], True),
+        ("a", [], True),
+        ("a", ["--format", "jsonl"], False),
         ("a.out", ["--format", "jsonl"], False),
         ("a.jsonl", ["--format", "parquet"], True),
     ],
@@ -358,8 +401,18 @@ def test_results_before_the_end_need_partial(cli: CommandLine) -> None:
 
     _, err = cli("results", job_id, expect=75)
     assert "--partial" in err
-    out, _ = cli("results", job_id, "--partial")
+    out, err = cli("results", job_id, "--partial")
     assert len(out.splitlines()) == 1
+    assert err == ""
+
+
+def test_partial_results_without_a_row_say_so(cli: CommandLine) -> None:
+    job_id = cli.submit(*GOOD)
+
+    assert cli("results", job_id, "--partial") == (
+        "",
+        f"job {job_id} (queued) has no rows yet\n",
+    )
 
 
 def test_results_while_a_retry_runs_say_that_they_are_of_the_version_before(
@@ -414,6 +467,20 @@ def test_a_job_without_errors_lists_none(cli: CommandLine) -> None:
     assert "no rows with errors" in err
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_errors_of_a_job_that_failed_as_a_whole_say_why(
+    cli: CommandLine, options: list[str]
+) -> None:
+    job_id = cli.submit(*GOOD, "bad")
+    with cli.store() as store:
+        store.fail_job(job_id, "model_unavailable", "there is no such model")
+
+    out, err = cli("errors", job_id, *options)
+
+    assert f"job {job_id} failed as a whole: there is no such model [model_unavailable]" in err
+    assert "invalid_json" in out
+
+
 # ---- cancel, retry
 
 
@@ -458,6 +525,7 @@ def test_retry_prints_the_id_and_queues_the_failed_rows(cli: CommandLine) -> Non
 
     assert out == f"{job_id}\n"
     assert "2 rows queued again, for version 2" in err
+    assert f"pagemill worker --model the-model --exit-when-done {job_id}\n" in err
     answer_all(cli, job_id)
     cli("wait", job_id)
     assert cli.json("status", job_id)["published_version"] == 2
@@ -546,6 +614,11 @@ def test_the_help_of_a_command_has_an_example(cli: CommandLine, command: str) ->
     out, _ = cli(*command.split(), "--help")
 
     assert re.search(rf"Examples?:\n +.*pagemill {command}", out)
+
+
+@pytest.mark.parametrize("command", [[], ["db"]])
+def test_commands_without_a_command_show_their_help(cli: CommandLine, command: list[str]) -> None:
+    assert cli(*command) == cli(*command, "--help")
 
 
 def test_version(cli: CommandLine) -> None:

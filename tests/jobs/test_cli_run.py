@@ -107,7 +107,7 @@ def test_run_answers_and_shows_the_first_answers(
     assert [line.split()[0] for line in lines[:-1]] == ["row", "0", "1", "2", "3", "4"]
     assert lines[-1] == f"output: {job['output']}"
     assert "7 of 7 rows answered" in done.stderr
-    assert re.search(r"completed +7/7 rows", done.stderr)
+    assert re.search(r"completed +7/7 rows answered", done.stderr)
     assert target.exists()
     assert len(cli("results", job["id"])[0].splitlines()) == 7
 
@@ -143,7 +143,7 @@ def test_ctrl_c_drains_and_the_job_can_go_on(cli: CommandLine, model: str, tmp_p
     assert job is not None
     assert process.returncode == 130, said
     assert "finished first" in said
-    assert f"pagemill wait {job['id']}" in said
+    assert f"--exit-when-done {job['id']}\n  pagemill wait {job['id']}\n" in said
     assert cli.json("status", job["id"])["chunks"]["running"] == 0
     assert 0 < job["rows"]["completed"] < 60
 
