@@ -151,13 +151,13 @@ class Engine:
         watch = self._watches.get(sequence.request_id)
         if watch is None or sequence.finish_reason is FinishReason.ERROR:
             return False
-        return watch.feed(sequence.output_token_ids[-1])
+        return watch.found(sequence.output_token_ids)
 
     def _output(self, sequence: Sequence) -> RequestOutput:
         watch = self._watches.pop(sequence.request_id, None)
         reason = sequence.finish_reason
-        if watch is not None and watch.cut is not None:
-            reason, text = FinishReason.STOP, watch.text[: watch.cut]
+        if watch is not None and watch.text is not None:
+            reason, text = FinishReason.STOP, watch.text
         else:
             text = decode(self.tokenizer, sequence.output_token_ids)
         assert reason is not None

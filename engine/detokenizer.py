@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
 
 from engine.errors import BrokenModel
 
@@ -36,30 +35,31 @@ def decode(tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
 class StopStringWatch:
     """Finds the first stop string in a text that grows by one token at a time.
 
-    A stop string may begin and end anywhere in tokens, and characters may be spread over
-    several tokens: text is looked at only when its bytes are complete.
+    A stop string may begin and end anywhere in tokens, and a character may be spread over
+    several. Each token costs a look at the last few; only where a stop string seems to be there
+    is everything decoded, so that what counts is the text as `decode` gives it, whatever the
+    tokenizer's decoder does at its ends.
 
     Attributes:
-        text: what is decoded so far.
-        cut: where the first stop string begins in `text`, or None.
+        text: the text before the first stop string, or None while there is none.
     """
+
+    # A character is at most 4 tokens of one byte; special tokens between them are skipped.
+    _BYTES_OF_A_CHARACTER = 4
+    _MARGIN = 16
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
         self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
         self._stop = stop
-        self._overlap = max(map(len, stop)) - 1
-        self.text = ""
-        self.cut: int | None = None
+        self._window = self._BYTES_OF_A_CHARACTER * max(map(len, stop)) + self._MARGIN
+        self.text: str | None = None
 
-    def feed(self, token_id: int) -> bool:
-        """Add a token; true once a stop string is there."""
-        piece = self._stream.step(self._tokenizer, token_id)
-        if not piece:
-            return False
-        start = max(0, len(self.text) - self._overlap)
-        self.text += piece
-        found = [at for s in self._stop if (at := self.text.find(s, start)) >= 0]
-        if found:
-            self.cut = min(found)
-        return bool(found)
+    def found(self, token_ids: Sequence[int]) -> bool:
+        """Whether a stop string is there, now that the last token has been added."""
+        tail = decode(self._tokenizer, token_ids[-self._window :])
+        if any(s in tail for s in self._stop):
+            text = decode(self._tokenizer, token_ids)
+            starts = [at for s in self._stop if (at := text.find(s)) >= 0]
+            if starts:
+                self.text = text[: min(starts)]
+        return self.text is not None

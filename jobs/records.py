@@ -106,6 +106,8 @@ class Plan:
     Attributes:
         input_path: the normalized copy, relative to the job's folder.
         rejected: rows refused at submit (they are counted as failed from the start).
+        follows: the version that a retry was planned from; a job that has gone on from there
+            is not opened again with this plan.
     """
 
     input_path: str
@@ -113,6 +115,7 @@ class Plan:
     chunks: tuple[ChunkSpec, ...]
     total_rows: int
     rejected: int
+    follows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

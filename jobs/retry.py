@@ -56,7 +56,14 @@ def plan_retry(store: Store, storage: Storage, job_id: str) -> tuple[Plan, Count
         )
     windows = _windows(store, job)
     chunks, rows = _write_copy(folder, job.version + 1, groups, failed, windows)
-    plan = Plan(layout.input_copy(job.version + 1), windows, chunks, job.total_rows, rejected=0)
+    plan = Plan(
+        layout.input_copy(job.version + 1),
+        windows,
+        chunks,
+        job.total_rows,
+        rejected=0,
+        follows=job.version,
+    )
     return plan, _counts_of(published, rows)
 
 

@@ -68,14 +68,14 @@ def read_spool(folder: JobFolder, chunk_id: str, fingerprint: str | None) -> dic
     Args:
         fingerprint: only segments that bear it are read; None reads all of them.
 
-    Where two segments hold a row, the one of the older lease, then the earlier segment, wins.
+    Where two segments hold a row, the one of the newer lease, then the later segment, wins: a
+    newer lease computes a row again only where it could not adopt it.
     Segments that cannot be read are passed over with a warning: their rows are computed again.
     """
     found: dict[int, RowResult] = {}
     for path in sorted(folder.files(layout.spool_folder(chunk_id), "*.arrow"), key=_age):
-        for batch in _read_segment(folder, path, fingerprint):
-            for result in results_of(batch):
-                found.setdefault(result.row_index, result)
+        for result in _read_segment(folder, path, fingerprint):
+            found[result.row_index] = result
     return found
 
 
@@ -110,10 +110,8 @@ def _age(path: str) -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (1 << 62, 0)
 
 
-def _read_segment(
-    folder: JobFolder, path: str, fingerprint: str | None
-) -> Iterator[pa.RecordBatch]:
-    """The complete batches of a segment; none where the fingerprint is another one."""
+def _read_segment(folder: JobFolder, path: str, fingerprint: str | None) -> Iterator[RowResult]:
+    """The rows of a segment's complete batches; none where the fingerprint is another one."""
     try:
         with open(folder.at(path), "rb") as file, pa.ipc.open_stream(file) as reader:
             metadata = reader.schema.metadata or {}
@@ -122,6 +120,7 @@ def _read_segment(
             if not reader.schema.equals(RESULT):
                 log.warning("%s is of another version of pagemill and is passed over", path)
                 return
-            yield from reader
-    except (pa.ArrowException, OSError) as error:
+            for batch in reader:
+                yield from results_of(batch)
+    except (pa.ArrowException, OSError, ValueError) as error:
         log.warning("%s is torn or unreadable (%s); its other rows are lost", path, error)

@@ -105,6 +105,12 @@ class JobFolder:
                 os.link(temporary, target)
             except FileExistsError:
                 return False
+            except OSError:
+                # No hard links here. What is left is a moment in which two writers may meet;
+                # the later then replaces equal content.
+                if target.exists():
+                    return False
+                os.replace(temporary, target)
             _sync_folder(target.parent)
             return True
         except OSError as error:
@@ -126,6 +132,8 @@ class JobFolder:
             except FileExistsError:
                 return
             except OSError:
+                if new.exists():
+                    return
                 if not old.exists():
                     raise
                 with open(old, "rb") as reader, self.create(target) as writer:

@@ -150,8 +150,19 @@ def _check_options(submission: Submission) -> PromptRules:
         text = getattr(submission, option)
         if text is not None and not text.strip():
             raise UsageError(f"--{option} is empty; leave it out")
-        if text is not None and not _is_unicode(text):
-            raise UsageError(f"--{option} is not UTF-8")
+    stop = submission.sampling.get("stop") or ()
+    texts = [
+        ("--system", submission.system),
+        ("--template", submission.template),
+        ("--name", submission.name),
+        ("--model", submission.model),
+        *(("--stop", text) for text in ([stop] if isinstance(stop, str) else stop)),
+    ]
+    for option, text in texts:
+        if isinstance(text, str) and not _is_unicode(text):
+            raise UsageError(f"{option} is not UTF-8")
+    if not -(2**31) <= submission.priority < 2**31:
+        raise UsageError(f"priority is {submission.priority}; it must have at most 32 bits")
     template = None if submission.template is None else PromptTemplate(submission.template)
     return PromptRules(submission.system, column, template)
 

@@ -33,7 +33,6 @@ def consume(app: Celery, concurrency: int) -> None:
     The threads pool, since one engine serves all tasks of this process. `WorkController` and
     not the `celery worker` program: the signals are ours (drain, then hand back).
     """
-    state.should_stop = None
     WorkController(
         app=app,
         pool_cls="threads",

@@ -162,7 +162,7 @@ class EngineBridge:
                     self._running = message.running
                 for output in message.outputs:
                     self._deliver(output)
-            elif isinstance(message, Crashed):
+            elif isinstance(message, Crashed | Refused):
                 log.error("engine %d: %s", engine.pid, message.message)
 
     def _deliver(self, output: RequestOutput) -> None:

@@ -16,6 +16,8 @@ from engine.messages import Message, Start, decode, encode
 # spare a spinning thread takes the core from the one that it waits for.
 PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 
+CLOSING_SECONDS = 10.0
+
 
 class EngineProcess:
     """A spawned engine. When this object (or this whole process) goes, so does the engine.
@@ -64,10 +66,13 @@ class EngineProcess:
 
     def close(self) -> int:
         """End the engine and wait for it; returns its exit status (negative: a signal)."""
-        with self._send_lock:
-            self._writer.close()
+        if not self._send_lock.acquire(timeout=CLOSING_SECONDS):
+            self._process.kill()  # a sender waits for an engine that reads nothing
+            self._send_lock.acquire()
+        self._writer.close()
+        self._send_lock.release()
         try:
-            status = self._process.wait(timeout=10)
+            status = self._process.wait(timeout=CLOSING_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             status = self._process.wait()

@@ -27,6 +27,8 @@ class PromptEncoder:
             from transformers import AutoTokenizer
 
             self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        #: Most characters that one token stands for.
+        self.longest_token = max(map(len, self._tokenizer.get_vocab()), default=1)
         self.digest = _digest(Path(folder), self._tokenizer.chat_template)
 
     def render(self, messages: Sequence[dict[str, Any]]) -> str:

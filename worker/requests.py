@@ -32,11 +32,14 @@ class Prepared:
 
 
 def prepare(
-    lease: ChunkLease, rows: Sequence[Mapping[str, Any]], encoder: PromptEncoder
+    lease: ChunkLease,
+    rows: Sequence[Mapping[str, Any]],
+    encoder: PromptEncoder,
+    max_model_len: int,
 ) -> Iterator[Prepared]:
     """Render and tokenize rows, a batch at a time, in order."""
     for at in range(0, len(rows), ENCODE_ROWS):
-        yield _prepare_batch(lease, rows[at : at + ENCODE_ROWS], encoder)
+        yield _prepare_batch(lease, rows[at : at + ENCODE_ROWS], encoder, max_model_len)
 
 
 def derived_seed(job_seed: int, row_index: int) -> int:
@@ -51,8 +54,12 @@ def request_id(lease: ChunkLease, row_index: int) -> str:
 
 
 def _prepare_batch(
-    lease: ChunkLease, rows: Sequence[Mapping[str, Any]], encoder: PromptEncoder
+    lease: ChunkLease,
+    rows: Sequence[Mapping[str, Any]],
+    encoder: PromptEncoder,
+    max_model_len: int,
 ) -> Prepared:
+    longest_text = max_model_len * encoder.longest_token
     chats: list[tuple[int, str]] = []
     prompts: list[tuple[int, str]] = []
     params: dict[int, SamplingParams] = {}
@@ -61,10 +68,11 @@ def _prepare_batch(
         index = row["row_index"]
         try:
             params[index] = row_params(lease, row)
-            if row["messages"] is not None:
-                chats.append((index, encoder.render(json.loads(row["messages"]))))
-            else:
-                prompts.append((index, row["prompt"]))
+            is_chat = row["messages"] is not None
+            text = encoder.render(json.loads(row["messages"])) if is_chat else row["prompt"]
+            if len(text) > longest_text:
+                raise _too_long(text, max_model_len)
+            (chats if is_chat else prompts).append((index, text))
         except RequestError as error:
             params.pop(index, None)
             refused.append(_refusal(index, error, row["line"]))
@@ -99,6 +107,16 @@ def row_params(lease: ChunkLease, row: Mapping[str, Any]) -> SamplingParams:
     values["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
     values["stop_token_ids"] = tuple(values.get("stop_token_ids", ()))
     return SamplingParams(**values)
+
+
+def _too_long(text: str, max_model_len: int) -> RequestError:
+    """For a text that cannot fit however it is tokenized: to find out would take gigabytes."""
+    return RequestError(
+        "prompt_too_long",
+        f"the prompt has {len(text)} characters; however they are cut into tokens, they are more "
+        f"than the {max_model_len} tokens that this model and worker take",
+        "prompt",
+    )
 
 
 def _refusal(row_index: int, error: RequestError, line: int) -> RowResult:

@@ -7,6 +7,7 @@ import threading
 
 from engine.messages import Ready
 from jobs import finalize
+from jobs.errors import OutputError
 from jobs.parts import read_chunk_input, write_part
 from jobs.records import ChunkLease
 from jobs.spool import SpoolWriter, read_spool
@@ -23,6 +24,8 @@ from worker.prompts import PromptEncoder
 from worker.requests import prepare
 
 log = logging.getLogger("pagemill.worker")
+
+OF_THE_WORKER = frozenset({"kv_cache_too_small"})  # errors that another worker need not give
 
 
 class Worker:
@@ -90,6 +93,9 @@ class Worker:
         log.info("chunk %s: leased (epoch %d, %d rows)", lease.chunk_id, lease.epoch, lease.rows)
         try:
             self._run(lease)
+        except OutputError as error:
+            log.error("chunk %s: %s", lease.chunk_id, error)
+            self.store.fail_job(lease.job_id, "files_damaged", str(error))
         except Exception:
             # The lease is left to run out: to hand the chunk back at once would only bring it
             # back at once. What was spooled stays; the next worker starts from there.
@@ -104,7 +110,11 @@ class Worker:
         table = read_chunk_input(folder, lease.input_path, lease.ordinal)
         rows = table.select(["row_index", "line", "prompt", "messages", "params"]).to_pylist()
         mark = fingerprint(lease, self._ready, self._encoder.digest)
-        adopted = read_spool(folder, lease.chunk_id, mark)
+        adopted = {
+            index: result
+            for index, result in read_spool(folder, lease.chunk_id, mark).items()
+            if result.error is None or result.error.code not in OF_THE_WORKER
+        }
         if adopted:
             log.info("chunk %s: %d finished rows adopted", lease.chunk_id, len(adopted))
         run = ChunkRun(
@@ -114,12 +124,15 @@ class Worker:
             adopted,
         )
         with self._runs_lock:
+            former = self._runs.get(lease.chunk_id)
             self._runs[lease.chunk_id] = run
+        if former is not None:  # its lease ran out, and we were given the chunk again
+            former.stop(Stop.LEASE_LOST)
         try:
             if self._handing_back.is_set():  # since before this run could be seen
                 run.stop(Stop.HAND_BACK)
             todo = [r for r in rows if r["row_index"] not in adopted]
-            for prepared in prepare(lease, todo, self._encoder):
+            for prepared in prepare(lease, todo, self._encoder, self._ready.max_model_len):
                 if run.stop_reason is not None:
                     break
                 run.expect(prepared)
@@ -138,7 +151,8 @@ class Worker:
         finally:
             self._bridge.abort(run.unfinished())
             with self._runs_lock:
-                del self._runs[lease.chunk_id]
+                if self._runs.get(lease.chunk_id) is run:
+                    del self._runs[lease.chunk_id]
 
     def _current(self) -> list[ChunkRun]:
         with self._runs_lock:

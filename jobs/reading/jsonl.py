@@ -139,6 +139,9 @@ class JsonLines:
         return refused(number, error)
 
 
+_FEW_KEYS = 64
+
+
 def parse_object(line: bytes) -> dict[str, Any]:
     """The JSON object on a line.
 
@@ -153,10 +156,10 @@ def parse_object(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         kind = "a list" if isinstance(value, list) else "a string, number, true, false or null"
         raise RowError("not_an_object", f'the line is {kind}; it must be an object {{"prompt": …}}')
-    for key in value:
-        # A parser keeps one of two equal keys in silence. A second look is for lines only in
-        # which the key's text stands twice.
-        if line.count(_quoted(key)) > 1 and key in _duplicates(line):
+    # A parser keeps one of two equal keys in silence. A second look is for lines only in which
+    # a key's text stands twice, or which have more keys than it pays to search for one by one.
+    if len(value) > _FEW_KEYS or any(line.count(_quoted(key)) > 1 for key in value):
+        for key in _duplicates(line):
             raise RowError("duplicate_key", f"the key {key[:100]!r} is there twice", key)
     return value
 
@@ -181,7 +184,11 @@ def _quoted(key: str) -> bytes:
 
 
 def _duplicates(line: bytes) -> set[str]:
-    """Keys that the outermost object has more than once."""
+    """Keys that the outermost object has more than once.
+
+    Raises:
+        RowError: `nesting_too_deep`.
+    """
     found: set[str] = set()
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -190,7 +197,10 @@ def _duplicates(line: bytes) -> set[str]:
         found = {key for key, count in counts.items() if count > 1}
         return {}
 
-    json.loads(line, object_pairs_hook=collect)
+    try:
+        json.loads(line, object_pairs_hook=collect)
+    except RecursionError:
+        raise RowError("nesting_too_deep", "the line is nested too deep") from None
     return found
 
 

@@ -50,6 +50,11 @@ def stop_job(
 
 def reopen(connection: Connection, job_id: str, plan: Plan, retried: Counts) -> JobRecord:
     job = lock_job(connection, job_id)
+    if plan.follows not in (None, job.version):
+        raise StateConflict(
+            f"job {job_id} has been retried in the meantime and is at version {job.version}; "
+            "see `pagemill status`, and retry it again if rows still lack an answer"
+        )
     before = counts_of(job)
     remaining = {
         name: value - getattr(retried, name) for name, value in count_values(before).items()

@@ -14,39 +14,69 @@ def tokenizer():
     return byte_tokenizer().backend_tokenizer
 
 
-def feed(tokenizer, text, stop):
-    """Feed the bytes of a text one by one, as a byte-level model would; what was seen, and cut."""
+@pytest.fixture(scope="module")
+def byte_fallback():
+    """A tokenizer of the Llama 2 kind: odd bytes are tokens of their own, and a space is cut."""
+    from tokenizers import Tokenizer, decoders, models
+
+    pieces = ["a", "b", "ab", "▁", "▁a", "é", "漢"]
+    vocab = {f"<0x{i:02X}>": i for i in range(256)}
+    vocab |= {piece: 256 + i for i, piece in enumerate(pieces)}
+    made = Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True))
+    made.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return made
+
+
+def check(tokenizer, token_ids, stop):
+    """The watch agrees, token by token, with a search in the whole decoded text."""
     watch = StopStringWatch(tokenizer, stop)
-    for token_id in tokenizer.encode(text, add_special_tokens=False).ids:
-        if watch.feed(token_id):
-            break
-    return watch
+    for count in range(1, len(token_ids) + 1):
+        text = decode(tokenizer, token_ids[:count])
+        expected = min((text.find(s) for s in stop if s in text), default=None)
+        assert watch.found(token_ids[:count]) == (expected is not None)
+        if expected is not None:
+            assert watch.text == text[:expected]
+            return
+    assert watch.text is None
+
+
+stops = st.lists(
+    st.text(st.sampled_from("ab é漢🎉"), min_size=1, max_size=4), min_size=1, max_size=3
+)
 
 
 @settings(deadline=None)
-@given(
-    text=st.text(st.sampled_from("ab é漢🎉\n"), max_size=40),
-    stop=st.lists(st.text(st.sampled_from("ab é漢🎉"), min_size=1, max_size=4), min_size=1),
-)
+@given(text=st.text(st.sampled_from("ab é漢🎉\n"), max_size=40), stop=stops)
 def test_the_first_stop_string_is_found_and_cut(tokenizer, text, stop):
-    watch = feed(tokenizer, text, stop)
-    ends = [text.find(s) + len(s) for s in stop if s in text]
-    if not ends:
-        assert watch.cut is None
-        return
-    # It is found with the token that completes it, and cut at the earliest one complete by then.
-    seen = text[: min(ends)]
-    assert watch.text == seen
-    assert watch.cut == min(seen.find(s) for s in stop if s in seen)
+    check(tokenizer, tokenizer.encode(text, add_special_tokens=False).ids, stop)
+
+
+@settings(deadline=None)
+@given(token_ids=st.lists(st.integers(0, 255), max_size=60), stop=stops)
+def test_bytes_in_any_order(tokenizer, token_ids, stop):
+    check(tokenizer, token_ids, stop)
+
+
+@settings(deadline=None)
+@given(token_ids=st.lists(st.integers(0, 262) | st.integers(256, 262), max_size=60), stop=stops)
+def test_a_tokenizer_with_byte_fallback(byte_fallback, token_ids, stop):
+    """Its stream decoder raises where bytes are no character; the engine must not die of it."""
+    check(byte_fallback, token_ids, stop)
 
 
 def test_half_a_character_is_no_text_yet(tokenizer):
-    watch = StopStringWatch(tokenizer, ("x",))
-    first, second = tokenizer.encode("é", add_special_tokens=False).ids
-    watch.feed(first)
+    watch = StopStringWatch(tokenizer, ("é",))
+    ids = tokenizer.encode("é", add_special_tokens=False).ids
+    assert not watch.found(ids[:1])
+    assert watch.found(ids)
     assert watch.text == ""
-    watch.feed(second)
-    assert watch.text == "é"
 
 
 def test_special_tokens_are_not_in_the_text(tokenizer):

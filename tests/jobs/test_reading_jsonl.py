@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
 
 import orjson
@@ -86,3 +88,21 @@ def test_the_message_tells_the_byte_or_the_column() -> None:
         parse_object(b'{"prompt":"caf\xe9"}'.replace(b"prompt", b"promp"))
     with pytest.raises(RowError, match=r"not JSON: .* at column 11"):
         parse_object(b'{"prompt":}')
+
+
+def test_a_depth_that_one_parser_takes_and_the_other_does_not_is_no_crash() -> None:
+    """A key's text stands twice, so the line is read a second time, by the other parser."""
+    for depth in range(900, 1024, 10):
+        line = b'{"prompt":"a","x":' + b"[" * depth + b"]" * depth + b',"y":{"x":1}}'
+        with contextlib.suppress(RowError):
+            parse_object(line)
+
+
+def test_many_keys_take_no_longer_than_they_must() -> None:
+    """Time in proportion to the line, not to its square: this took a minute once."""
+    line = b'{"prompt":"a",' + b",".join(b'"k%d":1' % i for i in range(100_000)) + b"}"
+    began = time.perf_counter()
+    parse_object(line)
+    with pytest.raises(RowError, match="twice"):
+        parse_object(line[:-1] + b',"k7":2}')
+    assert time.perf_counter() - began < 10

@@ -242,7 +242,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"Prompt": ["a"]}, "did you mean prompt"),
     ({"prompt": ["a"], "n": [2]}, r"(?s)no row of .* can be answered.*does not support n yet"),
     ({"prompt": pa.array([], pa.string())}, "has no rows"),
-    ({"prompt": pa.nulls(1)}, r"(?s)no row .*row 1: the row has neither"),
+    ({"prompt": pa.nulls(1)}, r"(?s)no row .*row 1: prompt is null"),
 ]
 
 

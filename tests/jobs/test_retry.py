@@ -148,6 +148,16 @@ def test_rows_refused_at_submit_are_to_be_mended_in_the_file(job: PlayedJob) -> 
     assert not job.storage.job(job.id).exists("_input/v2.parquet")
 
 
+def test_a_plan_that_another_retry_has_overtaken_is_refused(job: PlayedJob) -> None:
+    end(job, {0})
+    late = plan_retry(job.store, job.storage, job.id)
+    job.store.reopen(job.id, *plan_retry(job.store, job.storage, job.id))
+    end(job, {0})
+    with pytest.raises(StateConflict, match="retried in the meantime"):
+        job.store.reopen(job.id, *late)
+    assert job.store.job(job.id).published_version == 2
+
+
 def test_a_job_that_runs_is_not_retried(job: PlayedJob) -> None:
     with pytest.raises(StateConflict, match="is queued; wait"):
         plan_retry(job.store, job.storage, job.id)

@@ -44,19 +44,19 @@ def test_only_rows_of_the_same_fingerprint_are_adopted(folder: JobFolder) -> Non
     assert set(read_spool(folder, "c", None)) == {0, 1}
 
 
-def test_the_oldest_lease_wins_by_number_not_by_name(folder: JobFolder) -> None:
+def test_the_newest_lease_wins_by_number_not_by_name(folder: JobFolder) -> None:
     for epoch in (10, 9):
         SpoolWriter(folder, "c", epoch, "f").write([answer(0, f"epoch {epoch}")])
 
-    assert read_spool(folder, "c", "f")[0].text == "epoch 9"
+    assert read_spool(folder, "c", "f")[0].text == "epoch 10"
 
 
-def test_the_earlier_segment_of_a_lease_wins(folder: JobFolder) -> None:
+def test_the_latest_segment_of_a_lease_wins(folder: JobFolder) -> None:
     writer = SpoolWriter(folder, "c", 1, "f")
     for number in range(12):
         writer.write([answer(0, f"segment {number}")])
 
-    assert read_spool(folder, "c", "f")[0].text == "segment 0"
+    assert read_spool(folder, "c", "f")[0].text == "segment 11"
 
 
 def test_a_chunk_without_a_spool_has_no_rows(folder: JobFolder) -> None:

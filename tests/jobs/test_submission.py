@@ -203,3 +203,20 @@ def test_a_storage_that_cannot_be_written(tmp_path: Path) -> None:
 def test_every_failure_is_an_error_of_ours() -> None:
     assert issubclass(InputError, JobsError)
     assert (InputError.exit_code, UsageError.exit_code) == (65, 64)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampling": {"stop": ["ok", "\udcff"]}},
+        {"sampling": {"stop": "\udcff"}},
+        {"system": "\udcff"},
+        {"name": "\udcff"},
+        {"priority": 2**31},
+    ],
+)
+def test_options_that_nobody_could_write_down_are_refused(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=r"is not UTF-8|at most 32 bits"):
+        prepare_lines(tmp_path, {"prompt": "hi"}, **options)

@@ -202,3 +202,30 @@ def test_a_chunk_that_fails_here_is_left_to_its_lease(place, monkeypatch, caplog
     assert place.chunk().state is ChunkState.RUNNING  # no quick circle of claims
     assert worker.held == 0
     assert "its lease is left to run out" in caplog.text
+
+
+def test_a_chunk_that_the_same_worker_claims_again_is_one_run(place):
+    """After an outage longer than the lease, before the next heartbeat."""
+    worker = place.worker()
+    worker._heartbeat.stop()
+    first = place.begin(worker)
+    assert place.store.requeue_owned(worker.id) == 1
+    worker._bridge.submitted.clear()
+    second = place.begin(worker)
+    first.join(10)
+    assert not first.is_alive()
+    assert worker.held == 1
+    worker.hand_back()
+    second.join(10)
+    assert not second.is_alive()
+    assert place.chunk().state is ChunkState.QUEUED
+
+
+def test_a_damaged_copy_of_the_input_fails_the_job(place):
+    (copy,) = (place.storage.job(place.job).path / "_input").glob("*.parquet")
+    copy.write_bytes(copy.read_bytes()[:100])
+    worker = place.worker()
+    worker.run_chunk(place.chunk().id)
+    job = place.store.job(place.job)
+    assert job.state is JobState.FAILED
+    assert job.error_code == "files_damaged"

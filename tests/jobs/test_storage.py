@@ -1,0 +1,70 @@
+"""A file is whole or absent, also where the file system can do little."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import StorageError
+from jobs.storage import JobFolder, Storage
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    return Storage(str(tmp_path)).job("job")
+
+
+@pytest.fixture(params=[True, False], ids=["links", "no links"])
+def hard_links(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """With hard links and, as on some network and FUSE file systems, without."""
+    if not request.param:
+
+        def refuse(*_: object) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", refuse)
+    return bool(request.param)
+
+
+@pytest.mark.usefixtures("hard_links")
+def test_a_file_that_is_created_once_stays_as_it_was(folder: JobFolder) -> None:
+    assert folder.create_once("v1/_manifest.json", b"first")
+    assert not folder.create_once("v1/_manifest.json", b"second")
+    assert folder.read("v1/_manifest.json") == b"first"
+    assert [p.name for p in folder.at("v1").iterdir()] == ["_manifest.json"]
+
+
+@pytest.mark.usefixtures("hard_links")
+def test_a_second_name_is_given_once(folder: JobFolder) -> None:
+    for name in ("a", "b"):
+        with folder.create(name) as file:
+            file.write(name.encode())
+    folder.link("a", "v1/part")
+    folder.link("b", "v1/part")
+    assert folder.read("v1/part") == b"a"
+
+
+def test_nothing_is_left_of_a_file_that_failed(folder: JobFolder) -> None:
+    def fail() -> None:
+        with folder.create("x/file") as file:
+            file.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert list(folder.at("x").iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["../other/x", "/etc/passwd", ".", "a/../../x"])
+def test_a_path_stays_in_its_folder(folder: JobFolder, path: str) -> None:
+    with pytest.raises(StorageError, match="not a path below"):
+        folder.at(path)
+
+
+def test_a_storage_that_cannot_be_written_yet_is_named() -> None:
+    with pytest.raises(StorageError, match="s3"):
+        Storage("s3://bucket/pagemill")
