@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 from jobs.database import Database
 from jobs.records import Counts
@@ -10,8 +11,17 @@ from jobs.store import Store
 from tests.support.job_store import ROWS
 
 
-def drain(url: str, worker_id: str, job_id: str) -> list[tuple[str, int, bool]]:
+def drain(
+    url: str,
+    worker_id: str,
+    job_id: str,
+    pause_at: int = 0,
+    go_on: threading.Event | None = None,
+) -> list[tuple[str, int, bool]]:
     """Claim until the job has no chunk left; release about one lease in four.
+
+    Args:
+        pause_at: so many chunks are left alone until `go_on` is set.
 
     Returns:
         (chunk id, epoch, whether it was committed) of every lease that it won.
@@ -21,7 +31,9 @@ def drain(url: str, worker_id: str, job_id: str) -> list[tuple[str, int, bool]]:
     store = Store(database)
     won: list[tuple[str, int, bool]] = []
     try:
-        while store.job(job_id).chunks_left:
+        while left := store.job(job_id).chunks_left:
+            if go_on is not None and left <= pause_at:
+                go_on.wait()
             lease = store.claim_chunk(worker_id, "m")
             if lease is None:
                 continue
