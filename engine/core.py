@@ -121,11 +121,9 @@ class Engine:
             return []
         outputs = []
         for sequence in self.scheduler.retire(batch, self.runner.execute(batch)):
-            if self._found_stop_string(sequence):
-                if sequence.finish_reason is None:
-                    self.scheduler.finish(sequence.request_id, FinishReason.STOP)
-                outputs.append(self._output(sequence))
-            elif sequence.finish_reason is not None:
+            if self._found_stop_string(sequence) and sequence.finish_reason is None:
+                self.scheduler.finish(sequence.request_id, FinishReason.STOP)
+            if sequence.finish_reason is not None:
                 outputs.append(self._output(sequence))
         if self.config.check_invariants:
             self.scheduler.check_invariants()

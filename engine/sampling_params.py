@@ -51,10 +51,6 @@ class SamplingParams:
         if any(not s for s in self.stop):
             raise _refuse("stop", list(self.stop), "strings that are not empty")
 
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0
-
 
 def _refuse(field: str, value: object, allowed: str) -> RequestError:
     return RequestError("invalid_parameter", f"{field} is {value!r}; it must be {allowed}", field)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from jobs.database import Database, upgrade
+from jobs.store import Store
 from tests.support.job_store import StoreUnderTest
+from tests.support.played_job import sqlite_store
 from tests.support.postgres import create_database, drop_database
 
 
@@ -49,3 +51,10 @@ def back(database_url: str) -> Iterator[StoreUnderTest]:
     database = Database(database_url)
     yield StoreUnderTest(database)
     database.close()
+
+
+@pytest.fixture
+def store(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Store]:
+    """A store on SQLite, for tests of what is built upon it."""
+    with sqlite_store(migrated_sqlite, tmp_path) as store:
+        yield store

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,9 @@ from jobs.settings import Settings
 from jobs.states import JobState
 from jobs.storage import Storage
 from jobs.store import Store
-from tests.support.played_job import PlayedJob, Window, add_job, sqlite_store
+from tests.support.played_job import PlayedJob, Window, add_job
 
 KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-
-
-@pytest.fixture
-def store(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Store]:
-    with sqlite_store(migrated_sqlite, tmp_path) as store:
-        yield store
 
 
 @pytest.fixture

@@ -27,12 +27,6 @@ WINDOWS = [Window([[2, 0], [3]], rejected=[1]), Window([[5, 4]]), Window([], rej
 
 
 @pytest.fixture
-def store(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Store]:
-    with sqlite_store(migrated_sqlite, tmp_path) as store:
-        yield store
-
-
-@pytest.fixture
 def hasty(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Store]:
     """A store whose leases run out at once."""
     with sqlite_store(migrated_sqlite, tmp_path, lease_seconds=0.05) as store:

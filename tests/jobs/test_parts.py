@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,15 +15,9 @@ from jobs.records import ChunkLease, RowErrorInfo, RowResult
 from jobs.schema import NORMALIZED, OUTPUT
 from jobs.storage import JobFolder, Storage
 from jobs.store import Store
-from tests.support.played_job import PlayedJob, Window, add_job, sqlite_store
+from tests.support.played_job import PlayedJob, Window, add_job
 
 pytestmark = pytest.mark.quick
-
-
-@pytest.fixture
-def store(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Store]:
-    with sqlite_store(migrated_sqlite, tmp_path) as store:
-        yield store
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,15 +14,9 @@ from jobs.retry import plan_retry
 from jobs.states import JobState
 from jobs.storage import Storage
 from jobs.store import Store
-from tests.support.played_job import PlayedJob, Window, add_job, sqlite_store
+from tests.support.played_job import PlayedJob, Window, add_job
 
 pytestmark = pytest.mark.quick
-
-
-@pytest.fixture
-def store(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Store]:
-    with sqlite_store(migrated_sqlite, tmp_path) as store:
-        yield store
 
 
 @pytest.fixture
