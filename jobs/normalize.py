@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -132,11 +133,7 @@ class NormalizedWriter:
     def _write_rejected(self, window: int, indices: Sequence[int], carried: pa.Table | None) -> str:
         """The refused rows of a window, as finalization publishes them."""
         rows = [self._rows[i] for i in indices]
-        errors = [
-            {"code": e.code, "message": e.message, "line": e.line, "field": e.field}
-            for e in (row.error for row in rows)
-            if e is not None
-        ]
+        errors = [asdict(e) for e in (row.error for row in rows) if e is not None]
         zeros = [0] * len(rows)
         nothing = [None] * len(rows)
         columns = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -85,7 +86,7 @@ def result_table(results: Iterable[RowResult]) -> pa.Table:
     columns: dict[str, list[Any]] = {
         name: [getattr(row, name) for row in rows] for name in RESULT.names if name != "error"
     }
-    columns["error"] = [None if row.error is None else _error_values(row.error) for row in rows]
+    columns["error"] = [None if row.error is None else asdict(row.error) for row in rows]
     return pa.table(columns, schema=RESULT)
 
 
@@ -94,15 +95,6 @@ def results_of(batch: pa.RecordBatch) -> Iterator[RowResult]:
     for row in batch.to_pylist():
         error = row.pop("error")
         yield RowResult(**row, error=None if error is None else RowErrorInfo(**error))
-
-
-def _error_values(error: RowErrorInfo) -> dict[str, Any]:
-    return {
-        "code": error.code,
-        "message": error.message,
-        "line": error.line,
-        "field": error.field,
-    }
 
 
 def _age(path: str) -> tuple[int, int]:
