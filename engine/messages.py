@@ -79,15 +79,50 @@ class TokenCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineStats:
+    """How the engine stands, and what it has done since it started.
+
+    Attributes:
+        running, waiting: requests that hold a place in the batch, and that have none yet.
+        blocks_used: KV blocks that sequences hold.
+        blocks_cached: blocks kept for the prefix cache alone, taken back when needed.
+        blocks_total: size of the KV pool.
+        steps, prompt_tokens, cached_tokens, generated_tokens, preemptions: counts since the
+            start; see `engine.scheduler_stats.SchedulerStats`.
+        step_seconds: time spent in steps since the start.
+        step_buckets: how many steps took at most each of `STEP_BUCKETS` seconds; not cumulative,
+            and one more for the longer ones.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    blocks_used: int = 0
+    blocks_cached: int = 0
+    blocks_total: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    step_seconds: float = 0.0
+    step_buckets: tuple[int, ...] = ()
+
+
+STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """Answers, and now and then how the running requests stand.
+    """Answers, and now and then how the running requests and the engine stand.
 
     Attributes:
         running: by request id; sent about twice a second, otherwise None.
+        stats: sent together with `running`, and once more when the engine falls idle.
     """
 
     outputs: tuple[RequestOutput, ...] = ()
     running: Mapping[str, TokenCounts] | None = field(default=None)
+    stats: EngineStats | None = None
 
 
 Message = Start | AddRequests | AbortRequests | Ready | Refused | Crashed | Report

@@ -24,12 +24,44 @@ class Request:
         token_ids: the prompt, at least one token.
         params: sampling and stopping rules.
         priority: higher runs first and is preempted last.
+        sample_index: which of several samples of one prompt and seed this is: each has random
+            numbers of its own.
     """
 
     request_id: str
     token_ids: tuple[int, ...]
     params: SamplingParams = field(default_factory=SamplingParams)
     priority: int = 0
+    sample_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """One of the likeliest tokens at a position."""
+
+    token_id: int
+    token: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a generated token was.
+
+    Attributes:
+        token: the token's text by itself; special tokens by their name, and bytes that are no
+            whole UTF-8 character as U+FFFD.
+        bytes: what the token adds to the text; the bytes of all tokens together are the text.
+        logprob: natural logarithm of its probability under the model's own logits, before
+            temperature and filters.
+        top: the likeliest tokens, best first; empty where only the chosen one was asked for.
+    """
+
+    token_id: int
+    token: str
+    bytes: bytes
+    logprob: float
+    top: tuple[TopLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +74,7 @@ class RequestOutput:
         cached_tokens: prompt tokens whose KV was already in the prefix cache when the
             request was first admitted.
         error_code: with `FinishReason.ERROR`, what went wrong (`nan_logits`, …).
+        logprobs: one entry for each of `token_ids`; None where the request asks for none.
     """
 
     request_id: str
@@ -54,3 +87,4 @@ class RequestOutput:
     error_code: str | None = None
     error_message: str | None = None
     error_field: str | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from engine.errors import RequestError
 
 MAX_SEED = 2**63 - 1
+MAX_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class SamplingParams:
         stop: strings that end the text; the text is cut before the first one.
         stop_token_ids: token ids that end the text, beside the model's own eos ids.
         ignore_eos: go on after the model's eos ids (`stop_token_ids` still count).
+        logprobs: None for none, 0 for those of the chosen tokens, k for the k likeliest tokens
+            at each position too, at most `MAX_LOGPROBS`.
     """
 
     max_tokens: int = 512
@@ -36,6 +39,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -50,6 +54,8 @@ class SamplingParams:
             raise _refuse("seed", self.seed, "from 0 to 2**63 - 1")
         if any(not s for s in self.stop):
             raise _refuse("stop", list(self.stop), "strings that are not empty")
+        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
+            raise _refuse("logprobs", self.logprobs, f"from 0 to {MAX_LOGPROBS}")
 
 
 def _refuse(field: str, value: object, allowed: str) -> RequestError:

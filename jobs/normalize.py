@@ -125,6 +125,7 @@ class NormalizedWriter:
             [row.custom_id for row in rows],
             [row.prompt for row in rows],
             [row.messages for row in rows],
+            [row.chat for row in rows],
             [row.params for row in rows],
         ]
         arrays = [pa.array(c, f.type) for c, f in zip(columns, NORMALIZED, strict=True)]
@@ -147,6 +148,9 @@ class NormalizedWriter:
             "error": errors,
             "model": [self._model] * len(rows),
             "seed": nothing,
+            "endpoint": nothing,
+            "choices": nothing,
+            "logprobs": nothing,
         }
         arrays = [pa.array(columns[field.name], field.type) for field in OUTPUT]
         table = pa.table([*arrays, *_take(carried, indices)], schema=self._output)

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import jobs
 from jobs import layout
 from jobs.errors import OutputError, StorageError
 from jobs.records import ChunkLease, RowResult
-from jobs.schema import OUTPUT, RESULT, carried_fields, output_schema
+from jobs.schema import CHAT, COMPLETION, OUTPUT, RESULT, carried_fields, output_schema
 from jobs.spool import result_table
 from jobs.storage import JobFolder
 
@@ -122,6 +123,7 @@ def answered(rows: pa.Table, results: Mapping[int, RowResult], model: str) -> pa
     columns = {name: ours.column(name) for name in RESULT.names}
     columns["custom_id"] = rows.column("custom_id")
     columns["model"] = pa.array([model] * len(outcomes), pa.string())
+    columns["endpoint"] = pc.if_else(rows.column("messages").is_valid(), CHAT, COMPLETION)
     carried = [rows.column(i) for i in range(rows.num_columns) if _is_carried(rows.schema[i])]
     schema = output_schema(carried_fields(rows.schema))
     return pa.table([*(columns[name] for name in OUTPUT.names), *carried], schema=schema)

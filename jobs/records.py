@@ -49,8 +49,44 @@ class RowErrorInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """One of the likeliest tokens at a position."""
+
+    token_id: int
+    token: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a generated token was; `bytes` is what it adds to the text."""
+
+    token_id: int
+    token: str
+    bytes: bytes
+    logprob: float
+    top: tuple[TopLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several answers to one row (`n`)."""
+
+    text: str
+    finish_reason: str
+    completion_tokens: int
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RowResult:
-    """The outcome of one row: an answer, or an error, never both."""
+    """The outcome of one row: an answer, or an error, never both.
+
+    Attributes:
+        text, finish_reason, logprobs: of the first answer.
+        completion_tokens: of all answers together.
+        choices: all answers, the first one included; None unless the row asks for several.
+    """
 
     row_index: int
     text: str | None = None
@@ -60,6 +96,20 @@ class RowResult:
     completion_tokens: int = 0
     seed: int | None = None
     error: RowErrorInfo | None = None
+    choices: tuple[Choice, ...] | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTally:
+    """Rows that have no answer for one reason, and the first of them as an example."""
+
+    code: str
+    rows: int
+    row_index: int
+    line: int | None
+    field: str | None
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +158,7 @@ class Plan:
         rejected: rows refused at submit (they are counted as failed from the start).
         follows: the version that a retry was planned from; a job that has gone on from there
             is not opened again with this plan.
+        rejected_errors: what was wrong with the rejected rows, by code.
     """
 
     input_path: str
@@ -116,6 +167,7 @@ class Plan:
     total_rows: int
     rejected: int
     follows: int | None = None
+    rejected_errors: tuple[ErrorTally, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +314,57 @@ class Renewal:
 
     lost: frozenset[str] = frozenset()
     stopping: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """What a worker says of itself with every heartbeat; sums are since it started.
+
+    Attributes:
+        state: `starting` (its model is loaded), `ready`, `draining`, `failed` or `stopped`.
+        message: why it failed, in a sentence; otherwise None.
+        device: such as `cpu` or `cuda:0`; None before the model is loaded, like `dtype`.
+        chunks_held: chunks that it works on.
+    """
+
+    state: str
+    message: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+    chunks_held: int = 0
+    rows_completed: int = 0
+    rows_failed: int = 0
+    running: int = 0
+    waiting: int = 0
+    blocks_used: int = 0
+    blocks_cached: int = 0
+    blocks_total: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    tokens_per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A row of the `workers` table.
+
+    Attributes:
+        id: `host:pid:random`, as in `lease_owner`.
+        alive: it was seen within a lease's length, and has not said that it left.
+    """
+
+    id: str
+    host: str
+    pid: int
+    model: str
+    software: str
+    concurrency: int
+    status: WorkerStatus
+    started_at: datetime
+    seen_at: datetime
+    alive: bool
 
 
 @dataclass(frozen=True, slots=True)

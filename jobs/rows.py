@@ -65,6 +65,7 @@ class Row:
     Attributes:
         line: 1-based line (JSONL) or row (Parquet) of the input.
         messages: JSON list of {"role", "content"}, in this order of keys.
+        chat: JSON object of what the chat template gets beside the messages.
         params: JSON object of the row's own sampling parameters.
         extra: JSON object of the keys that are the user's own.
     """
@@ -73,6 +74,7 @@ class Row:
     custom_id: str | None = None
     prompt: bytes | None = None
     messages: bytes | None = None
+    chat: bytes | None = None
     params: bytes | None = None
     extra: bytes | None = None
     error: RowErrorInfo | None = None
@@ -81,6 +83,7 @@ class Row:
     def size(self) -> int:
         """Bytes of text in it, about."""
         size = len(self.prompt or b"") + len(self.messages or b"") + len(self.params or b"")
+        size += len(self.chat or b"")
         if self.error is not None:
             size += len(self.error.message)
         return size + len(self.extra or b"") + len(self.custom_id or "")

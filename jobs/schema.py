@@ -21,6 +21,9 @@ NORMALIZED = pa.schema(
         pa.field("custom_id", pa.string()),
         pa.field("prompt", pa.string()),  # exactly one of prompt and messages is set
         pa.field("messages", pa.string()),  # JSON: [{"role": …, "content": "…"}, …]
+        # JSON: what the chat template gets beside the messages, or null:
+        # {"tools": […], "template_kwargs": {…}}
+        pa.field("chat", pa.string()),
         pa.field("params", pa.string()),  # JSON: the row's own sampling parameters, or null
     ]
 )
@@ -32,6 +35,41 @@ ERROR = pa.struct(
         pa.field("line", pa.int64()),
         pa.field("field", pa.string()),
     ]
+)
+
+LOGPROBS = pa.list_(
+    pa.struct(
+        [
+            pa.field("token_id", pa.int32(), nullable=False),
+            pa.field("token", pa.string(), nullable=False),
+            pa.field("bytes", pa.binary(), nullable=False),
+            pa.field("logprob", pa.float32(), nullable=False),
+            pa.field(
+                "top",
+                pa.list_(
+                    pa.struct(
+                        [
+                            pa.field("token_id", pa.int32(), nullable=False),
+                            pa.field("token", pa.string(), nullable=False),
+                            pa.field("logprob", pa.float32(), nullable=False),
+                        ]
+                    )
+                ),
+                nullable=False,
+            ),
+        ]
+    )
+)
+
+CHOICES = pa.list_(
+    pa.struct(
+        [
+            pa.field("text", pa.string(), nullable=False),
+            pa.field("finish_reason", pa.string(), nullable=False),
+            pa.field("completion_tokens", pa.int64(), nullable=False),
+            pa.field("logprobs", LOGPROBS),
+        ]
+    )
 )
 
 OUTPUT = pa.schema(
@@ -46,11 +84,19 @@ OUTPUT = pa.schema(
         pa.field("error", ERROR),
         pa.field("model", pa.string(), nullable=False),
         pa.field("seed", pa.int64()),
+        pa.field("endpoint", pa.string()),
+        pa.field("choices", CHOICES),
+        pa.field("logprobs", LOGPROBS),
     ]
 )
 
+# What a row asked for, in the words of OpenAI's batch files.
+CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+
 # What a worker spools: the outcome of a row. Carried columns come from the normalized copy.
-RESULT = pa.schema([field for field in OUTPUT if field.name not in ("custom_id", "model")])
+RESULT = pa.schema(
+    [field for field in OUTPUT if field.name not in ("custom_id", "model", "endpoint")]
+)
 
 
 def output_name(column: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs import layout
-from jobs.records import RowErrorInfo, RowResult
+from jobs.records import Choice, RowErrorInfo, RowResult, TokenLogprob, TopLogprob
 from jobs.schema import RESULT
 from jobs.storage import JobFolder
 
@@ -27,6 +27,7 @@ log = logging.getLogger("pagemill.spool")
 
 BATCH_ROWS = 64  # what one torn batch can cost at most
 _FINGERPRINT = b"pagemill.fingerprint"
+_NESTED = frozenset({"error", "choices", "logprobs"})
 _SEGMENT = re.compile(r"e(\d+)-(\d+)\.arrow")
 
 
@@ -84,17 +85,37 @@ def result_table(results: Iterable[RowResult]) -> pa.Table:
     """Results as a table of the schema `RESULT`."""
     rows = list(results)
     columns: dict[str, list[Any]] = {
-        name: [getattr(row, name) for row in rows] for name in RESULT.names if name != "error"
+        name: [getattr(row, name) for row in rows] for name in RESULT.names if name not in _NESTED
     }
     columns["error"] = [None if row.error is None else asdict(row.error) for row in rows]
+    columns["logprobs"] = [_plain(row.logprobs) for row in rows]
+    columns["choices"] = [_plain(row.choices) for row in rows]
     return pa.table(columns, schema=RESULT)
 
 
 def results_of(batch: pa.RecordBatch) -> Iterator[RowResult]:
     """The rows of a batch of the schema `RESULT`."""
     for row in batch.to_pylist():
-        error = row.pop("error")
-        yield RowResult(**row, error=None if error is None else RowErrorInfo(**error))
+        error, choices = row.pop("error"), row.pop("choices")
+        yield RowResult(
+            **row | {"logprobs": _logprobs(row["logprobs"])},
+            error=None if error is None else RowErrorInfo(**error),
+            choices=None
+            if choices is None
+            else tuple(Choice(**c | {"logprobs": _logprobs(c["logprobs"])}) for c in choices),
+        )
+
+
+def _plain(values: Sequence[TokenLogprob | Choice] | None) -> list[dict[str, Any]] | None:
+    return None if values is None else [asdict(value) for value in values]
+
+
+def _logprobs(values: list[dict[str, Any]] | None) -> tuple[TokenLogprob, ...] | None:
+    if values is None:
+        return None
+    return tuple(
+        TokenLogprob(**v | {"top": tuple(TopLogprob(**t) for t in v["top"])}) for v in values
+    )
 
 
 def _age(path: str) -> tuple[int, int]:
