@@ -11,13 +11,13 @@ from types import FrameType
 
 from jobs.database import Database
 from jobs.errors import JobsError
+from jobs.periodic import Periodic
 from jobs.storage import Storage
 from jobs.store import Store
 from jobs.wake import send
 from worker.app import consume, make_worker_app, stop_consuming
 from worker.errors import WorkerError
 from worker.options import WorkerOptions
-from worker.periodic import Periodic
 from worker.runtime import Worker
 from worker.sweeper import Sweeper
 

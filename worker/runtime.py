@@ -9,6 +9,7 @@ from engine.messages import Ready
 from jobs import finalize
 from jobs.errors import OutputError
 from jobs.parts import read_chunk_input, write_part
+from jobs.periodic import Periodic
 from jobs.records import ChunkLease
 from jobs.spool import SpoolWriter, read_spool
 from jobs.storage import Storage
@@ -19,7 +20,6 @@ from worker.chunk_run import ChunkRun, Stop
 from worker.errors import WorkerError
 from worker.fingerprint import fingerprint
 from worker.options import WorkerOptions
-from worker.periodic import Periodic
 from worker.prompts import PromptEncoder
 from worker.requests import prepare
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from jobs import finalize
-from worker.periodic import Periodic
+from jobs.periodic import Periodic
+from jobs.sweep import mend
 from worker.runtime import Worker
-
-log = logging.getLogger("pagemill.worker")
 
 WAKE_SECONDS = 1.0  # how often a worker without a broker looks for work
 
@@ -54,11 +52,8 @@ class Sweeper:
 
     def sweep(self) -> None:
         worker = self._worker
-        requeued = worker.store.requeue_expired()
-        if requeued:
-            log.info("%d chunks were lost by other workers and are queued again", requeued)
+        if mend(worker.store):
             self.nudge()
-        worker.store.expire_overdue()
         finalize.drive(worker.store, worker.storage, worker.id)
 
     def wake(self) -> None:

@@ -33,9 +33,9 @@ class Deployment:
     def settle(self, job_id: str) -> None:
         """Do what a sweeper would do for a job, so that its end needs no living worker."""
         from jobs import finalize
+        from jobs.sweep import mend
 
-        self.store.requeue_expired()
-        self.store.expire_overdue()
+        mend(self.store)
         finalize.drive(self.store, self.storage, self.owner, job_id)
 
     def wake(self, model: str) -> None:

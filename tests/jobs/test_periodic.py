@@ -1,10 +1,10 @@
-"""The threads that keep a worker alive."""
+"""The threads that keep a worker, or a beat, alive."""
 
 import threading
 
 import pytest
 
-from worker.periodic import Periodic
+from jobs.periodic import Periodic
 
 pytestmark = pytest.mark.quick
 

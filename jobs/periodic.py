@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-log = logging.getLogger("pagemill.worker")
+log = logging.getLogger("pagemill.periodic")
 
 
 class Periodic:
