@@ -1,6 +1,7 @@
 """The threads that keep a worker, or a beat, alive."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,3 +57,65 @@ def test_an_action_may_stop_its_own_thread():
     periodic = Periodic("x", 0.001, lambda: (periodic.stop(), done.set()))
     periodic.start()
     assert done.wait(5)
+
+
+class Rounds:
+    """An action that fails as often as it is told, and a way to wait for its rounds."""
+
+    def __init__(self, failures):
+        self.errors = [OSError("database is away")] * failures
+        self.periodic = Periodic("heartbeat", 0.001, self)
+        self._done = threading.Semaphore(0)
+
+    def __call__(self):
+        self._done.release()
+        if self.errors:
+            raise self.errors.pop()
+
+    def wait(self, count):
+        for _ in range(count):
+            assert self._done.acquire(timeout=5)
+
+
+def test_an_error_that_stays_the_same_is_said_once(caplog):
+    rounds = Rounds(failures=1000)
+    rounds.periodic.start()
+    rounds.wait(20)
+    rounds.periodic.stop()
+    assert caplog.text.count("database is away") == 1
+    assert rounds.periodic.failures >= 19
+
+
+def test_it_is_said_again_after_a_while(caplog, monkeypatch):
+    monkeypatch.setattr("jobs.periodic.REPEAT_SECONDS", 0)
+    rounds = Rounds(failures=1000)
+    rounds.periodic.start()
+    rounds.wait(5)
+    rounds.periodic.stop()
+    assert "database is away (3 times in a row)" in caplog.text
+
+
+def test_an_end_of_the_trouble_is_said_too(caplog):
+    caplog.set_level("INFO")
+    rounds = Rounds(failures=3)
+    rounds.periodic.start()
+    rounds.wait(6)
+    rounds.periodic.stop()
+    assert "heartbeat: works again, after 3 failures" in caplog.text
+    assert caplog.text.count("works again") == 1
+    assert rounds.periodic.failures == 3
+
+
+def test_the_age_is_that_of_the_last_success(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("jobs.periodic.time", SimpleNamespace(monotonic=lambda: now))
+    rounds = Rounds(failures=1000)
+    rounds.periodic.start()
+    rounds.wait(2)
+    now = 150.0
+    rounds.wait(2)
+    assert rounds.periodic.age == 50.0
+    rounds.errors.clear()
+    rounds.wait(3)
+    assert rounds.periodic.age == 0.0
+    rounds.periodic.stop()
