@@ -17,6 +17,13 @@ import platformdirs
 from jobs.errors import SettingsError
 
 MEMORY_BROKER = "memory://localhost"
+_PERIODS = (
+    "lease_seconds",
+    "sweep_seconds",
+    "spool_seconds",
+    "heartbeat_seconds",
+    "engine_timeout_seconds",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,8 @@ class Settings:
         spool_seconds: how often finished rows of a running chunk are written down.
         heartbeat_seconds: how often a worker renews its leases, reports counts, and reads
             cancellations.
+        engine_timeout_seconds: an engine that has work and says nothing for so long hangs; its
+            worker kills it and starts another. No step may take longer.
         default_database: no database was named: it is the SQLite file in the user's data
             folder, which pagemill makes by itself.
     """
@@ -44,10 +53,11 @@ class Settings:
     sweep_seconds: float = 15.0
     spool_seconds: float = 2.0
     heartbeat_seconds: float = 1.0
+    engine_timeout_seconds: float = 300.0
     default_database: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("lease_seconds", "sweep_seconds", "spool_seconds", "heartbeat_seconds"):
+        for name in _PERIODS:
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} is {getattr(self, name)}; it must be over 0")
         if self.heartbeat_seconds * 2 > self.lease_seconds:
@@ -64,7 +74,7 @@ class Settings:
         )
         periods = {
             name: _seconds(env, f"PAGEMILL_{name.upper()}")
-            for name in ("lease_seconds", "sweep_seconds", "spool_seconds", "heartbeat_seconds")
+            for name in _PERIODS
             if env.get(f"PAGEMILL_{name.upper()}")
         }
         return cls(
@@ -85,6 +95,7 @@ class Settings:
             "PAGEMILL_SWEEP_SECONDS": str(self.sweep_seconds),
             "PAGEMILL_SPOOL_SECONDS": str(self.spool_seconds),
             "PAGEMILL_HEARTBEAT_SECONDS": str(self.heartbeat_seconds),
+            "PAGEMILL_ENGINE_TIMEOUT_SECONDS": str(self.engine_timeout_seconds),
         }
 
     @property

@@ -24,9 +24,10 @@ class EngineProcess:
 
     Args:
         config: settings for `engine.config.EngineConfig`.
+        env: variables of its environment, besides those of this process.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], env: Mapping[str, str] | None = None) -> None:
         engine_in, self_out = os.pipe()
         self_in, engine_out = os.pipe()
         try:
@@ -34,7 +35,7 @@ class EngineProcess:
                 [sys.executable, "-P", "-m", "engine", str(engine_in), str(engine_out)],
                 pass_fds=(engine_in, engine_out),
                 stdin=subprocess.DEVNULL,
-                env={**PATIENT_THREADS, **os.environ},
+                env={**PATIENT_THREADS, **os.environ, **(env or {})},
             )
         finally:
             os.close(engine_in)
@@ -63,6 +64,10 @@ class EngineProcess:
             return decode(self._reader.recv_bytes())
         except (EOFError, OSError):
             return None
+
+    def kill(self) -> None:
+        """End it without its help; `receive` then returns None."""
+        self._process.kill()
 
     def close(self) -> int:
         """End the engine and wait for it; returns its exit status (negative: a signal)."""

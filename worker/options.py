@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from jobs.errors import SettingsError
 from jobs.settings import Settings
+
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOCAL_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,11 @@ class WorkerOptions:
             the batch full while a chunk ends and the next is tokenized.
         exit_when_done: leave once this job has ended.
         watch_parent: leave when the process that started this one is gone.
+        log_format: `text` or `json`, of this process and its engine.
+        log_level: of this process and its engine.
+        metrics_port: where metrics and health are served; 0 is any free port, None is nowhere.
+        metrics_host: the address to listen on.
+        progress_seconds: how often a line of the log tells how far the work is.
     """
 
     settings: Settings
@@ -29,15 +39,27 @@ class WorkerOptions:
     concurrency: int = 4
     exit_when_done: str | None = None
     watch_parent: bool = False
+    log_format: str = "text"
+    log_level: str = "info"
+    metrics_port: int | None = None
+    metrics_host: str = LOCAL_HOST
+    progress_seconds: float = 30.0
 
     @classmethod
     def parse(cls, arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> Self:
+        """Read the command line, and the environment for what it does not say.
+
+        Raises:
+            SettingsError: a variable of the environment cannot work.
+            SystemExit: the arguments cannot; usage was printed.
+        """
         given = vars(_parser().parse_args(arguments))
         engine = {name: given[name] for name in _ENGINE_OPTIONS if given[name] is not None}
         if given["no_prefix_cache"]:
             engine["enable_prefix_caching"] = False
         if env.get("PAGEMILL_CHECK_INVARIANTS") == "1":
             engine["check_invariants"] = True
+        port = given["metrics_port"]
         return cls(
             settings=Settings.from_env(env),
             model=given["model"],
@@ -45,7 +67,17 @@ class WorkerOptions:
             concurrency=given["concurrency"],
             exit_when_done=given["exit_when_done"],
             watch_parent=given["watch_parent"],
+            log_format=given["log_format"]
+            or _choice(env, "PAGEMILL_LOG_FORMAT", LOG_FORMATS, "text"),
+            log_level=_choice(env, "PAGEMILL_LOG_LEVEL", LOG_LEVELS, "info"),
+            metrics_port=_port(env, "PAGEMILL_METRICS_PORT") if port is None else port,
+            metrics_host=given["metrics_host"] or env.get("PAGEMILL_METRICS_HOST") or LOCAL_HOST,
+            progress_seconds=_seconds(env, "PAGEMILL_PROGRESS_SECONDS", 30.0),
         )
+
+    def engine_env(self) -> dict[str, str]:
+        """What the engine process reads from its environment."""
+        return {"PAGEMILL_LOG_FORMAT": self.log_format, "PAGEMILL_LOG_LEVEL": self.log_level}
 
 
 _ENGINE_OPTIONS: dict[str, type] = {
@@ -67,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--concurrency", type=_positive, default=4)
     parser.add_argument("--exit-when-done", metavar="JOB")
     parser.add_argument("--watch-parent", action="store_true")
+    parser.add_argument("--log-format", choices=LOG_FORMATS)
+    parser.add_argument("--metrics-port", type=int)
+    parser.add_argument("--metrics-host")
     parser.add_argument("--no-prefix-cache", action="store_true")
     for name, kind in _ENGINE_OPTIONS.items():
         parser.add_argument("--" + name.replace("_", "-"), type=kind)
@@ -78,3 +113,28 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
     return number
+
+
+def _choice(env: Mapping[str, str], name: str, choices: Sequence[str], default: str) -> str:
+    value = (env.get(name) or default).lower()
+    if value not in choices:
+        raise SettingsError(f"{name} is {env[name]!r}; it must be one of {', '.join(choices)}")
+    return value
+
+
+def _port(env: Mapping[str, str], name: str) -> int | None:
+    if not env.get(name):
+        return None
+    if not (env[name].isdecimal() and int(env[name]) <= 65535):
+        raise SettingsError(f"{name} is {env[name]!r}; it must be a port, 0 to 65535")
+    return int(env[name])
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        value = float(env.get(name) or default)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise SettingsError(f"{name} is {env[name]!r}; it must be a number of seconds over 0")
+    return value

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 
 import psutil
 import pytest
@@ -164,6 +165,57 @@ def kill_on_receive(receive):
         return receive(self)
 
     return killing
+
+
+def test_an_engine_that_hangs_is_killed_and_its_rows_are_answered(config, caplog):
+    """A stopped process stands for one that is stuck in a driver: it is alive and says nothing."""
+    failures = []
+    bridge = EngineBridge(config, failures.append, engine_timeout=3.0)
+    bridge.start()
+    sink = Answers(8)
+    bridge.submit(requests(8, 400), sink)
+    wait_for("rows to run", bridge.running)
+    hung = engine_of_this_process()
+    hung.suspend()
+    found = sink.wait()
+    assert all(o.completion_tokens == 400 for o in found.values())
+    assert f"engine {hung.pid} has said nothing for" in caplog.text
+    assert f"engine {hung.pid} died (exit status -9) with" in caplog.text
+    assert not hung.is_running()
+    bridge.close()
+    assert failures == []
+
+
+def test_an_engine_without_work_may_be_silent(config, caplog):
+    bridge = EngineBridge(config, lambda error: None, engine_timeout=0.3)
+    bridge.start()
+    engine = engine_of_this_process()
+    time.sleep(1.0)
+    assert engine.is_running()
+    assert "said nothing" not in caplog.text
+    bridge.close()
+
+
+def test_an_engine_that_hangs_while_it_loads_again_is_killed_too(config, monkeypatch, caplog):
+    monkeypatch.setattr(bridge_module, "SLOWER_LOADS", 0)
+    bridge = EngineBridge(config, lambda error: None, engine_timeout=1.0)
+    bridge.start()
+    bridge._load_timeout = 0.5  # less than any load takes: each of them counts as hanging
+    engine_of_this_process().kill()
+    wait_for("the second load to be given up", lambda: caplog.text.count("said nothing") >= 2)
+    assert "died while it loaded (exit status -9)" in caplog.text
+    bridge.close()
+
+
+def test_close_does_not_wait_for_an_engine_that_loads(config):
+    bridge = EngineBridge(config, lambda error: None)
+    bridge.start()
+    engine_of_this_process().kill()
+    wait_for("the next engine", lambda: bridge._loading)
+    began = time.monotonic()
+    bridge.close()
+    assert time.monotonic() - began < 1.0
+    assert [c for c in psutil.Process().children() if "engine" in c.cmdline()] == []
 
 
 def test_the_engine_ends_when_its_pipe_closes(config):

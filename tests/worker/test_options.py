@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobs.errors import SettingsError
 from worker.options import WorkerOptions
 
 pytestmark = pytest.mark.quick
@@ -47,3 +48,50 @@ def test_unusable_arguments_end_with_usage(arguments, capsys):
         WorkerOptions.parse(arguments, {})
     assert caught.value.code == 2
     assert "usage" in capsys.readouterr().err
+
+
+def test_logs_and_metrics_come_from_the_environment_where_no_option_says_more():
+    env = {
+        "PAGEMILL_LOG_FORMAT": "JSON",
+        "PAGEMILL_LOG_LEVEL": "debug",
+        "PAGEMILL_METRICS_PORT": "9100",
+        "PAGEMILL_METRICS_HOST": "0.0.0.0",
+        "PAGEMILL_PROGRESS_SECONDS": "2.5",
+    }
+    options = WorkerOptions.parse(["--model", "m"], env)
+    assert (options.log_format, options.log_level) == ("json", "debug")
+    assert (options.metrics_host, options.metrics_port) == ("0.0.0.0", 9100)
+    assert options.progress_seconds == 2.5
+    assert options.engine_env() == {
+        "PAGEMILL_LOG_FORMAT": "json",
+        "PAGEMILL_LOG_LEVEL": "debug",
+    }
+    given = ["--log-format", "text", "--metrics-port", "0", "--metrics-host", "::1"]
+    options = WorkerOptions.parse(["--model", "m", *given], env)
+    assert (options.log_format, options.metrics_port, options.metrics_host) == ("text", 0, "::1")
+
+
+def test_without_them_logs_are_text_and_nothing_listens():
+    options = WorkerOptions.parse(["--model", "m"], {"PAGEMILL_METRICS_PORT": ""})
+    assert (options.log_format, options.log_level) == ("text", "info")
+    assert options.metrics_port is None
+    assert options.metrics_host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PAGEMILL_LOG_FORMAT", "xml"),
+        ("PAGEMILL_LOG_LEVEL", "loud"),
+        ("PAGEMILL_METRICS_PORT", "http"),
+        ("PAGEMILL_METRICS_PORT", "-1"),
+        ("PAGEMILL_METRICS_PORT", "65536"),
+        ("PAGEMILL_PROGRESS_SECONDS", "0"),
+        ("PAGEMILL_PROGRESS_SECONDS", "often"),
+        ("PAGEMILL_PROGRESS_SECONDS", "nan"),
+        ("PAGEMILL_ENGINE_TIMEOUT_SECONDS", "0"),
+    ],
+)
+def test_a_variable_that_cannot_work_is_refused_by_name(name, value):
+    with pytest.raises(SettingsError, match=name.removeprefix("PAGEMILL_").lower() + "|" + name):
+        WorkerOptions.parse(["--model", "m"], {name: value})
