@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import pyarrow as pa
+
 from jobs import layout
 from jobs.errors import StorageError
 from jobs.parts import answered, job_schema, read_batches, read_chunk_input
 from jobs.records import ChunkRecord, RowErrorInfo, RowResult, WindowSpec
+from jobs.result_table import result_table
 from jobs.row_order import RowOrder
 from jobs.spool import read_spool
 from jobs.states import ChunkState
@@ -77,7 +80,8 @@ def _add_unfinished(
     indices = rows.column("row_index").to_pylist()
     if stop_reason is not None and chunk.state is ChunkState.STOPPED:
         error = RowErrorInfo(stop_reason, _STOPPED_MESSAGES[stop_reason])
-        for row in indices:
-            results.setdefault(row, RowResult(row, finish_reason="error", error=error))
+        rest = set(indices) - set(results.column("row_index").to_pylist())
+        stopped = result_table(RowResult(r, finish_reason="error", error=error) for r in rest)
+        results = pa.concat_tables([results, stopped])
     order.add(answered(rows, results, model), f"chunk {chunk.id}")
     return set(indices)

@@ -6,8 +6,9 @@ All of them have the output schema of their job and say in their metadata whose 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,13 +17,22 @@ import pyarrow.parquet as pq
 import jobs
 from jobs import layout
 from jobs.errors import OutputError, StorageError
-from jobs.records import ChunkLease, RowResult
-from jobs.schema import CHAT, COMPLETION, OUTPUT, RESULT, carried_fields, output_schema
-from jobs.spool import result_table
+from jobs.records import ChunkLease
+from jobs.schema import (
+    CHAT,
+    COMPLETION,
+    ERROR,
+    NORMALIZED,
+    OUTPUT,
+    RESULT,
+    carried_fields,
+    output_schema,
+)
 from jobs.storage import JobFolder
 
 READ_ROWS = 1024  # rows that are read at once of a file that need not fit in memory
 _COMPRESSION = "zstd"
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,8 @@ class FileFacts:
 def read_chunk_input(folder: JobFolder, input_path: str, ordinal: int) -> pa.Table:
     """The rows of one chunk: one row group of the normalized copy; nothing else is read.
 
+    Columns of `NORMALIZED` that a copy of an earlier version of pagemill lacks are null.
+
     Raises:
         OutputError: the copy is missing, damaged, or has no such row group.
     """
@@ -65,7 +77,11 @@ def read_chunk_input(folder: JobFolder, input_path: str, ordinal: int) -> pa.Tab
                 f"{folder.at(input_path)} has {file.num_row_groups} row groups, none for chunk "
                 f"{ordinal}; it is not the copy that this job was planned with"
             )
-        return file.read_row_group(ordinal)
+        rows = file.read_row_group(ordinal)
+    for field in NORMALIZED:
+        if field.name not in rows.schema.names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows
 
 
 def job_schema(folder: JobFolder, input_path: str) -> pa.Schema:
@@ -78,24 +94,24 @@ def write_part(
     folder: JobFolder,
     lease: ChunkLease,
     rows: pa.Table,
-    results: Mapping[int, RowResult],
+    results: pa.Table,
     fingerprint: str | None = None,
 ) -> str:
     """Write the part of a finished chunk, in the order of its rows; returns its path.
 
     Args:
         rows: the chunk's row group of the normalized copy.
-        results: the outcome of each of these rows, by row_index.
+        results: the outcome of each of these rows, of the schema `RESULT`, in any order.
 
     Raises:
         OutputError: a row has no result, or a result belongs to no row.
         StorageError: the part cannot be written.
     """
-    wanted = set(rows.column("row_index").to_pylist())
-    missing, foreign = sorted(wanted - results.keys()), sorted(results.keys() - wanted)
-    if missing or foreign:
+    wanted, found = (set(t.column("row_index").to_pylist()) for t in (rows, results))
+    missing, foreign = sorted(wanted - found), sorted(found - wanted)
+    if missing or foreign or results.num_rows != len(found):
         raise OutputError(
-            f"chunk {lease.chunk_id}: {len(wanted)} rows, {len(results)} results; "
+            f"chunk {lease.chunk_id}: {len(wanted)} rows, {results.num_rows} results; "
             f"rows without a result: {some(missing)}; results without a row: {some(foreign)}"
         )
     table = answered(rows, results, lease.model)
@@ -105,24 +121,20 @@ def write_part(
     return path
 
 
-def answered(rows: pa.Table, results: Mapping[int, RowResult], model: str) -> pa.Table:
+def answered(rows: pa.Table, results: pa.Table, model: str) -> pa.Table:
     """Output rows for those rows of a normalized copy that have a result, in the same order.
 
     An error that names no line gets the line of its row.
     """
-    indices = rows.column("row_index").to_pylist()
-    if any(index not in results for index in indices):
-        rows = rows.filter(pa.array([index in results for index in indices]))
-    outcomes = [
-        _with_line(results[index], line)
-        for index, line in zip(
-            rows.column("row_index").to_pylist(), rows.column("line").to_pylist(), strict=True
-        )
-    ]
-    ours = result_table(outcomes)
+    places = {row: place for place, row in enumerate(results.column("row_index").to_pylist())}
+    found = [places.get(row) for row in rows.column("row_index").to_pylist()]
+    if None in found:
+        rows = rows.filter(pa.array([place is not None for place in found], pa.bool_()))
+    ours = results.take(pa.array([p for p in found if p is not None], pa.int64()))
     columns = {name: ours.column(name) for name in RESULT.names}
+    columns["error"] = _with_lines(ours.column("error"), rows.column("line"))
     columns["custom_id"] = rows.column("custom_id")
-    columns["model"] = pa.array([model] * len(outcomes), pa.string())
+    columns["model"] = pa.array([model] * rows.num_rows, pa.string())
     columns["endpoint"] = pc.if_else(rows.column("messages").is_valid(), CHAT, COMPLETION)
     carried = [rows.column(i) for i in range(rows.num_columns) if _is_carried(rows.schema[i])]
     schema = output_schema(carried_fields(rows.schema))
@@ -189,18 +201,35 @@ def read_batches(
             yield batch if schema is None else _aligned(batch, schema, path)
 
 
-def _aligned(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
-    unknown = sorted(set(batch.schema.names) - set(schema.names))
+def read_groups(
+    folder: JobFolder, path: str, schema: pa.Schema, columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """The row groups of an output file, as `read_batches` gives its rows.
+
+    Args:
+        columns: those to read; None reads all of `schema`.
+    """
+    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    with open_parquet(folder, path) as file:
+        for group in range(file.num_row_groups):
+            rows = file.read_row_group(group, columns)
+            if columns is not None:  # to Parquet, `error` means a column `error.code` as well
+                rows = rows.select([name for name in columns if name in rows.schema.names])
+            yield _aligned(rows, wanted, path)
+
+
+def _aligned(rows: _Rows, schema: pa.Schema, path: str) -> _Rows:
+    unknown = sorted(set(rows.schema.names) - set(schema.names))
     if unknown:
         raise OutputError(f"{path} has columns that its job has not: {', '.join(unknown)}")
     columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.schema.names
         # Not `pa.nulls`: it makes fields null that a struct declares to be never null.
-        else pa.array([None] * batch.num_rows, field.type)
+        else pa.array([None] * rows.num_rows, field.type)
         for field in schema
     ]
-    return pa.record_batch(columns, schema=schema)
+    return type(rows).from_arrays(columns, schema=schema)
 
 
 def some(numbers: list[int], most: int = 5) -> str:
@@ -209,10 +238,15 @@ def some(numbers: list[int], most: int = 5) -> str:
     return shown if len(numbers) <= most else f"{shown} and {len(numbers) - most} more"
 
 
-def _with_line(result: RowResult, line: int) -> RowResult:
-    if result.error is None or result.error.line is not None:
-        return result
-    return replace(result, error=replace(result.error, line=line))
+def _with_lines(errors: pa.ChunkedArray, lines: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    if errors.null_count == len(errors):
+        return errors
+    whole: pa.StructArray = errors.combine_chunks()
+    fields = {field.name: whole.field(field.name) for field in ERROR}
+    fields["line"] = pc.coalesce(fields["line"], lines.combine_chunks())
+    return pa.StructArray.from_arrays(
+        list(fields.values()), fields=list(ERROR), mask=whole.is_null()
+    )
 
 
 def _is_carried(field: pa.Field) -> bool:

@@ -11,7 +11,7 @@ from jobs import layout
 from jobs.errors import OutputNotReady
 from jobs.gather import gathered
 from jobs.manifest import read_manifest
-from jobs.parts import job_schema, open_parquet
+from jobs.parts import job_schema, read_groups
 from jobs.records import ChunkRecord, JobRecord
 from jobs.states import JobState
 from jobs.storage import JobFolder, Storage
@@ -50,7 +50,7 @@ class PublishedVersion:
     def groups(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
         for entry in self.manifest["files"]:
             path = f"{layout.version_folder(self.version)}/{entry['path']}"
-            yield from read_groups(self._folder, path, columns)
+            yield from read_groups(self._folder, path, self.schema, columns)
 
 
 class PartialOutput:
@@ -69,7 +69,7 @@ class PartialOutput:
             chunks.setdefault(chunk.window, []).append(chunk)
         for record in self._store.windows(job.id, job.version):
             if record.merged is not None:
-                yield from read_groups(self._folder, record.merged, columns)
+                yield from read_groups(self._folder, record.merged, self.schema, columns)
                 continue
             ours = chunks.get(record.window.ordinal, [])
             with gathered(self._folder, record.window, ours, job.version, job.model) as order:
@@ -96,15 +96,6 @@ def open_partial(store: Store, storage: Storage, job: JobRecord) -> OutputRows:
     if job.published_version == job.version:
         return open_version(storage, job)
     return PartialOutput(store, storage, job)
-
-
-def read_groups(
-    folder: JobFolder, path: str, columns: list[str] | None = None
-) -> Iterator[pa.Table]:
-    """The row groups of an output file."""
-    with open_parquet(folder, path) as file:
-        for group in range(file.num_row_groups):
-            yield file.read_row_group(group, columns)
 
 
 def _why_not(job: JobRecord) -> str:

@@ -6,11 +6,16 @@ import threading
 from collections.abc import Mapping
 from enum import Enum
 
+import pyarrow as pa
+
 from engine.messages import TokenCounts
-from engine.request import FinishReason, RequestOutput
-from jobs.records import ChunkLease, Counts, RowErrorInfo, RowResult
+from engine.request import RequestOutput
+from jobs.manifest import count_rows
+from jobs.records import ChunkLease, Counts, RowResult
+from jobs.result_table import result_table
 from jobs.spool import SpoolWriter
 from worker.requests import Prepared
+from worker.row_samples import RowSamples
 
 
 class Stop(Enum):
@@ -36,18 +41,19 @@ class ChunkRun:
         lease: ChunkLease,
         spool: SpoolWriter,
         lines: Mapping[int, int],
-        adopted: Mapping[int, RowResult],
+        adopted: pa.Table,
     ) -> None:
         self.lease = lease
         self._spool = spool
         self._lines = lines
         self._lock = threading.Lock()
         self._spool_lock = threading.Lock()
-        self._results = dict(adopted)
-        self._counts = sum(map(row_counts, adopted.values()), Counts())
+        self._spooled = [adopted]  # rows that were written down are kept as columns
         self._unspooled: list[RowResult] = []
-        self._rows: dict[str, int] = {}
-        self._seeds: dict[int, int] = {}
+        self._finished: set[int] = set(adopted.column("row_index").to_pylist())
+        self._counts = count_rows(adopted)
+        self._rows: dict[int, RowSamples] = {}
+        self._samples: dict[str, tuple[int, int]] = {}  # row_index and sample of each request
         self._ended = threading.Event()
         self.stop_reason: Stop | None = None
         self._check_end()
@@ -55,37 +61,48 @@ class ChunkRun:
     def expect(self, prepared: Prepared) -> None:
         """Announce requests before they are submitted; takes the refused rows at once."""
         with self._lock:
-            self._rows.update(prepared.row_indices)
-            self._seeds.update(prepared.seeds)
+            for row in prepared.rows:
+                self._rows[row.row_index] = RowSamples(row)
+                self._samples.update(
+                    (request.request_id, (row.row_index, request.sample_index))
+                    for request in row.requests
+                )
         for result in prepared.refused:
             self._add(result)
 
     def accept(self, output: RequestOutput) -> None:
         """Take one answer of the engine."""
         with self._lock:
-            index = self._rows.pop(output.request_id, None)
-        if index is not None:
-            self._add(self._result(index, output))
+            index, sample = self._samples.pop(output.request_id, (None, 0))
+            if index is None:
+                return
+            row = self._rows[index]
+            row.add(sample, output)
+            if not row.complete:
+                return
+            del self._rows[index]
+        self._add(row.result(self._lines[index]))
 
-    def results(self) -> dict[int, RowResult]:
+    def is_finished(self, row_index: int) -> bool:
         with self._lock:
-            return dict(self._results)
+            return row_index in self._finished
+
+    def results(self) -> pa.Table:
+        """The finished rows, of the schema `jobs.schema.RESULT`, in any order."""
+        with self._spool_lock, self._lock:
+            return pa.concat_tables([*self._spooled, result_table(self._unspooled)])
 
     def counts(self, running: Mapping[str, TokenCounts] | None = None) -> Counts:
         """Counts of the finished rows, plus the tokens of those that are still computed."""
         with self._lock:
-            counts = self._counts
-            tokens = [running[i] for i in self._rows if i in running] if running else []
-        return counts + Counts(
-            prompt_tokens=sum(t.prompt for t in tokens),
-            cached_tokens=sum(t.cached for t in tokens),
-            completion_tokens=sum(t.completion for t in tokens),
-        )
+            if running is None:
+                return self._counts
+            return sum((row.counts(running) for row in self._rows.values()), self._counts)
 
     def unfinished(self) -> tuple[str, ...]:
         """Request ids without an answer."""
         with self._lock:
-            return tuple(self._rows)
+            return tuple(self._samples)
 
     def flush(self) -> None:
         """Write the rows that finished since the last time to the spool."""
@@ -93,15 +110,14 @@ class ChunkRun:
             with self._lock:
                 if self.stop_reason is Stop.LEASE_LOST:
                     return
-                results, self._unspooled = self._unspooled, []
+                results = list(self._unspooled)
             if not results:
                 return
-            try:
-                self._spool.write(results)
-            except BaseException:
-                with self._lock:
-                    self._unspooled = results + self._unspooled
-                raise
+            table = result_table(results)
+            self._spool.write(table)
+            with self._lock:
+                del self._unspooled[: len(results)]
+                self._spooled.append(table)
 
     def stop(self, reason: Stop) -> None:
         """Leave the chunk; the first reason counts, but a lost lease beats all."""
@@ -118,37 +134,17 @@ class ChunkRun:
 
     def _add(self, result: RowResult) -> None:
         with self._lock:
-            if result.row_index in self._results:
+            if result.row_index in self._finished:
                 return
-            self._results[result.row_index] = result
+            self._finished.add(result.row_index)
             self._counts += row_counts(result)
             self._unspooled.append(result)
         self._check_end()
 
     def _check_end(self) -> None:
         with self._lock:
-            if len(self._results) == self.lease.rows:
+            if len(self._finished) == self.lease.rows:
                 self._ended.set()
-
-    def _result(self, index: int, output: RequestOutput) -> RowResult:
-        error = None
-        if output.finish_reason is FinishReason.ERROR:
-            error = RowErrorInfo(
-                output.error_code or "engine_error",
-                output.error_message or "the engine could not answer the row",
-                self._lines[index],
-                output.error_field,
-            )
-        return RowResult(
-            index,
-            text=output.text if error is None else None,
-            finish_reason=output.finish_reason,
-            prompt_tokens=output.prompt_tokens,
-            cached_tokens=output.cached_tokens,
-            completion_tokens=output.completion_tokens,
-            seed=self._seeds[index],
-            error=error,
-        )
 
 
 def row_counts(result: RowResult) -> Counts:

@@ -7,12 +7,15 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
+from worker.template_variables import uses_variable
+
+_MAX_REASON = 500  # characters of what a template says
 
 
 class PromptEncoder:
@@ -31,27 +34,55 @@ class PromptEncoder:
         self.longest_token = max(map(len, self._tokenizer.get_vocab()), default=1)
         self.digest = _digest(Path(folder), self._tokenizer.chat_template)
 
-    def render(self, messages: Sequence[dict[str, Any]]) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
         """The messages as the model wants to read them, ready for the assistant's turn.
 
+        Args:
+            tools: functions that the model may call, as JSON schemas.
+            template_kwargs: more variables for the chat template, such as `enable_thinking`
+                (none of `jobs.tools.RESERVED`); those that it does not use change nothing.
+
         Raises:
-            RequestError: the model has no chat template, or the template refuses the messages.
+            RequestError: the model has no chat template, or the template has no place for tools,
+                or it refuses what it was given.
         """
-        if not self._tokenizer.chat_template:
+        tokenizer = self._tokenizer
+        if not tokenizer.chat_template:
             raise RequestError(
                 "no_chat_template",
                 "the model has no chat template; give the row as `prompt`, or use a model that "
                 "was made for chats",
                 "messages",
             )
+        given = [dict(tool) for tool in tools or ()] or None
         try:
-            text: str = self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True
+            template = tokenizer.get_chat_template(tools=given)
+            if given is not None and not uses_variable(template, "tools"):
+                raise RequestError(
+                    "tools_not_supported",
+                    "the model's chat template has no place for tools, so the model would not "
+                    "see them; leave them out, or use a model that was made for tools",
+                    "tools",
+                )
+            text: str = tokenizer.apply_chat_template(
+                list(messages),
+                given,
+                tokenize=False,
+                add_generation_prompt=True,
+                **(template_kwargs or {}),
             )
+        except RequestError:
+            raise
         except Exception as error:  # templates raise whatever their author chose
+            reason = str(error)[:_MAX_REASON] or type(error).__name__
             raise RequestError(
                 "chat_template_refused",
-                f"the model's chat template refuses the messages: {error}",
+                f"the model's chat template refuses the messages: {reason}",
                 "messages",
             ) from error
         return text

@@ -14,21 +14,34 @@ from engine.sampling_params import SamplingParams
 from jobs.records import ChunkLease, RowErrorInfo, RowResult
 from worker.prompts import PromptEncoder
 
+COLUMNS = ("row_index", "line", "prompt", "messages", "chat", "params")
 ENCODE_ROWS = 64  # rows tokenized at a time: the first requests leave before the last is read
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """Some rows of a chunk: requests for those that can be computed, errors for the others.
+class PreparedRow:
+    """A row that can be computed.
 
     Attributes:
-        seeds: by row_index, the seed that each request samples with.
+        seed: what all its samples are drawn with.
+        requests: one for each sample, in their order; they share the prompt's tokens.
     """
 
+    row_index: int
+    seed: int
     requests: tuple[Request, ...]
-    row_indices: Mapping[str, int]
-    seeds: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Some rows of a chunk: those that can be computed, and errors for the others."""
+
+    rows: tuple[PreparedRow, ...]
     refused: tuple[RowResult, ...]
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        return tuple(request for row in self.rows for request in row.requests)
 
 
 def prepare(
@@ -37,7 +50,7 @@ def prepare(
     encoder: PromptEncoder,
     max_model_len: int,
 ) -> Iterator[Prepared]:
-    """Render and tokenize rows, a batch at a time, in order."""
+    """Render and tokenize rows (with the keys `COLUMNS`), a batch at a time, in order."""
     for at in range(0, len(rows), ENCODE_ROWS):
         yield _prepare_batch(lease, rows[at : at + ENCODE_ROWS], encoder, max_model_len)
 
@@ -48,9 +61,9 @@ def derived_seed(job_seed: int, row_index: int) -> int:
     return int.from_bytes(digest[:8], "little") >> 1
 
 
-def request_id(lease: ChunkLease, row_index: int) -> str:
+def request_id(lease: ChunkLease, row_index: int, sample: int = 0) -> str:
     """Unique for each attempt: a late answer of an earlier lease can't be taken for a new one."""
-    return f"{lease.chunk_id}:{lease.epoch}:{row_index}"
+    return f"{lease.chunk_id}:{lease.epoch}:{row_index}:{sample}"
 
 
 def _prepare_batch(
@@ -62,19 +75,19 @@ def _prepare_batch(
     longest_text = max_model_len * encoder.longest_token
     chats: list[tuple[int, str]] = []
     prompts: list[tuple[int, str]] = []
-    params: dict[int, SamplingParams] = {}
+    sampling: dict[int, tuple[SamplingParams, int]] = {}
     refused: list[RowResult] = []
     for row in rows:
         index = row["row_index"]
         try:
-            params[index] = row_params(lease, row)
+            wanted = row_sampling(lease, row)
             is_chat = row["messages"] is not None
-            text = encoder.render(json.loads(row["messages"])) if is_chat else row["prompt"]
+            text = _render(lease, row, encoder) if is_chat else row["prompt"]
             if len(text) > longest_text:
                 raise _too_long(text, max_model_len)
             (chats if is_chat else prompts).append((index, text))
+            sampling[index] = wanted
         except RequestError as error:
-            params.pop(index, None)
             refused.append(_refusal(index, error, row["line"]))
     token_ids = dict(
         zip((i for i, _ in chats), encoder.encode_chats([t for _, t in chats]), strict=True)
@@ -82,20 +95,15 @@ def _prepare_batch(
     token_ids.update(
         zip((i for i, _ in prompts), encoder.encode_prompts([t for _, t in prompts]), strict=True)
     )
-    requests = tuple(
-        Request(request_id(lease, i), tuple(token_ids[i]), params[i], lease.priority)
-        for i in params
+    prepared = tuple(
+        PreparedRow(index, params.seed, _requests(lease, index, token_ids[index], params, n))
+        for index, (params, n) in sampling.items()
     )
-    return Prepared(
-        requests,
-        {r.request_id: i for r, i in zip(requests, params, strict=True)},
-        {i: p.seed for i, p in params.items()},
-        tuple(refused),
-    )
+    return Prepared(prepared, tuple(refused))
 
 
-def row_params(lease: ChunkLease, row: Mapping[str, Any]) -> SamplingParams:
-    """The row's own parameters over the job's, with a seed in any case.
+def row_sampling(lease: ChunkLease, row: Mapping[str, Any]) -> tuple[SamplingParams, int]:
+    """The row's own parameters over the job's, with a seed in any case; and how many samples.
 
     Raises:
         RequestError: a value is out of range.
@@ -106,7 +114,27 @@ def row_params(lease: ChunkLease, row: Mapping[str, Any]) -> SamplingParams:
     stop = values.get("stop", ())
     values["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
     values["stop_token_ids"] = tuple(values.get("stop_token_ids", ()))
-    return SamplingParams(**values)
+    samples = values.pop("n", 1)  # the engine knows single samples only
+    return SamplingParams(**values), samples
+
+
+def _render(lease: ChunkLease, row: Mapping[str, Any], encoder: PromptEncoder) -> str:
+    chat = json.loads(row["chat"]) if row["chat"] else {}
+    variables = {
+        **(lease.options.get("chat_template_kwargs") or {}),
+        **(chat.get("template_kwargs") or {}),
+    }
+    return encoder.render(json.loads(row["messages"]), chat.get("tools"), variables)
+
+
+def _requests(
+    lease: ChunkLease, row_index: int, token_ids: Sequence[int], params: SamplingParams, n: int
+) -> tuple[Request, ...]:
+    prompt = tuple(token_ids)
+    return tuple(
+        Request(request_id(lease, row_index, i), prompt, params, lease.priority, i)
+        for i in range(n)
+    )
 
 
 def _too_long(text: str, max_model_len: int) -> RequestError:

@@ -21,7 +21,7 @@ from worker.errors import WorkerError
 from worker.fingerprint import fingerprint
 from worker.options import WorkerOptions
 from worker.prompts import PromptEncoder
-from worker.requests import prepare
+from worker.requests import COLUMNS, prepare
 
 log = logging.getLogger("pagemill.worker")
 
@@ -108,15 +108,11 @@ class Worker:
         assert self._encoder is not None
         folder = self.storage.job(lease.folder)
         table = read_chunk_input(folder, lease.input_path, lease.ordinal)
-        rows = table.select(["row_index", "line", "prompt", "messages", "params"]).to_pylist()
+        rows = table.select(COLUMNS).to_pylist()
         mark = fingerprint(lease, self._ready, self._encoder.digest)
-        adopted = {
-            index: result
-            for index, result in read_spool(folder, lease.chunk_id, mark).items()
-            if result.error is None or result.error.code not in OF_THE_WORKER
-        }
-        if adopted:
-            log.info("chunk %s: %d finished rows adopted", lease.chunk_id, len(adopted))
+        adopted = read_spool(folder, lease.chunk_id, mark, skip_errors=OF_THE_WORKER)
+        if adopted.num_rows:
+            log.info("chunk %s: %d finished rows adopted", lease.chunk_id, adopted.num_rows)
         run = ChunkRun(
             lease,
             SpoolWriter(folder, lease.chunk_id, lease.epoch, mark),
@@ -131,7 +127,7 @@ class Worker:
         try:
             if self._handing_back.is_set():  # since before this run could be seen
                 run.stop(Stop.HAND_BACK)
-            todo = [r for r in rows if r["row_index"] not in adopted]
+            todo = [r for r in rows if not run.is_finished(r["row_index"])]
             for prepared in prepare(lease, todo, self._encoder, self._ready.max_model_len):
                 if run.stop_reason is not None:
                     break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.errors import OutputError
-from jobs.parts import job_schema, read_batches, read_chunk_input, write_part
-from jobs.records import ChunkLease, RowErrorInfo, RowResult
+from jobs.parts import (
+    answered,
+    job_schema,
+    read_batches,
+    read_chunk_input,
+    read_groups,
+    write_part,
+)
+from jobs.records import Choice, ChunkLease, RowErrorInfo, RowResult, TokenLogprob, TopLogprob
+from jobs.result_table import result_table
 from jobs.schema import NORMALIZED, OUTPUT
 from jobs.storage import JobFolder, Storage
 from jobs.store import Store
@@ -30,8 +39,8 @@ def folder(job: PlayedJob) -> JobFolder:
     return job.storage.job(job.id)
 
 
-def answers(job: PlayedJob, lease: ChunkLease) -> dict[int, RowResult]:
-    return {row: job.answer(row) for row in job.rows_of(lease)}
+def answers(job: PlayedJob, lease: ChunkLease) -> pa.Table:
+    return result_table(job.answer(row) for row in job.rows_of(lease))
 
 
 def test_a_chunk_reads_its_own_row_group(job: PlayedJob, folder: JobFolder) -> None:
@@ -67,6 +76,9 @@ def test_a_part_holds_answers_ids_and_carried_columns(job: PlayedJob, folder: Jo
         "error": None,
         "model": "the-model",
         "seed": 2,
+        "endpoint": "/v1/completions",
+        "choices": None,
+        "logprobs": None,
         "topic": "topic 2",
     }
 
@@ -100,15 +112,74 @@ def test_an_error_gets_the_line_of_its_row_unless_it_names_one(
 ) -> None:
     lease = job.claim()
     rows = read_chunk_input(folder, lease.input_path, lease.ordinal)
-    results = {
-        2: RowResult(2, error=RowErrorInfo("nan_logits", "no number")),
-        0: RowResult(0, error=RowErrorInfo("nan_logits", "no number", line=99)),
-    }
+    error = RowErrorInfo("nan_logits", "no number")
+    results = [RowResult(0, error=dataclasses.replace(error, line=99)), RowResult(2, error=error)]
 
-    path = write_part(folder, lease, rows, results)
+    path = write_part(folder, lease, rows, result_table(results))
 
     errors = pq.read_table(folder.at(path))["error"].to_pylist()
-    assert [error["line"] for error in errors] == [3, 99]
+    assert errors == [
+        {"code": "nan_logits", "message": "no number", "line": line, "field": None}
+        for line in (3, 99)
+    ]
+
+
+def test_only_rows_with_a_result_are_answered_and_only_errors_get_lines(
+    job: PlayedJob, folder: JobFolder
+) -> None:
+    rows = read_chunk_input(folder, job.claim().input_path, 0)
+    rows = pa.concat_tables([rows, rows.set_column(0, NORMALIZED.field(0), pa.array([7, 9]))])
+    failed = RowResult(9, error=RowErrorInfo("x", "y"))
+
+    table = answered(rows, result_table([failed, job.answer(0)]), "m")
+
+    assert table["row_index"].to_pylist() == [0, 9]
+    assert table["custom_id"].to_pylist() == ["id-0", "id-0"]
+    assert table["error"].to_pylist() == [
+        None,
+        {"code": "x", "message": "y", "line": 1, "field": None},
+    ]
+
+
+def test_chats_and_prompts_are_told_apart(job: PlayedJob, folder: JobFolder) -> None:
+    rows = read_chunk_input(folder, job.claim().input_path, 0)
+    place = rows.schema.get_field_index("messages")
+    chats = rows.set_column(place, "messages", pa.array(["[]", None]))
+
+    table = answered(chats, result_table([job.answer(0), job.answer(2)]), "m")
+
+    assert table["endpoint"].to_pylist() == ["/v1/chat/completions", "/v1/completions"]
+
+
+def test_choices_and_log_probabilities_are_in_the_part(job: PlayedJob, folder: JobFolder) -> None:
+    lease = job.claim()
+    rows = read_chunk_input(folder, lease.input_path, lease.ordinal)
+    token = TokenLogprob(5, "hi", b"hi", -0.5, (TopLogprob(5, "hi", -0.5), TopLogprob(6, "o", -1)))
+    choices = (Choice("hi", "stop", 1, (token,)), Choice("", "length", 1, ()))
+    results = [
+        dataclasses.replace(job.answer(2), choices=choices, logprobs=(token,)),
+        job.answer(0),
+    ]
+
+    path = write_part(folder, lease, rows, result_table(results))
+
+    first, second = pq.read_table(folder.at(path)).select(["choices", "logprobs"]).to_pylist()
+    assert first["logprobs"] == [asdict(token) | {"top": list(map(asdict, token.top))}]
+    assert first["choices"][0]["logprobs"] == first["logprobs"]
+    assert first["choices"][1] == {
+        "text": "", "finish_reason": "length", "completion_tokens": 1, "logprobs": [],
+    }  # fmt: skip
+    assert second == {"choices": None, "logprobs": None}
+
+
+def test_a_copy_of_an_earlier_version_has_null_for_what_it_lacks(folder: JobFolder) -> None:
+    old = pa.schema([field for field in NORMALIZED if field.name != "chat"])
+    with folder.create("_input/v1.parquet") as file:
+        pq.write_table(pa.table({f.name: pa.array([None], f.type) for f in old}), file)
+
+    rows = read_chunk_input(folder, "_input/v1.parquet", 0)
+
+    assert rows["chat"].to_pylist() == [None]
 
 
 def test_rows_without_a_result_and_results_without_a_row_are_named(
@@ -118,7 +189,9 @@ def test_rows_without_a_result_and_results_without_a_row_are_named(
     rows = read_chunk_input(folder, lease.input_path, lease.ordinal)
 
     with pytest.raises(OutputError, match=r"without a result: 0; results without a row: 7"):
-        write_part(folder, lease, rows, {2: job.answer(2), 7: job.answer(7)})
+        write_part(folder, lease, rows, result_table([job.answer(2), job.answer(7)]))
+    with pytest.raises(OutputError, match="2 rows, 3 results"):
+        write_part(folder, lease, rows, result_table(map(job.answer, (2, 0, 2))))
     assert folder.files("_parts") == []
 
 
@@ -148,10 +221,27 @@ def test_columns_that_a_file_lacks_are_null_and_unknown_ones_refused(
     with folder.create("_parts/wide.parquet") as file:
         pq.write_table(pa.table(values | {"colour": pa.array(["red"])}), file)
 
+    (group,) = read_groups(folder, "_parts/plain.parquet", schema)
     (batch,) = read_batches(folder, "_parts/plain.parquet", schema)
+    assert group.equals(pa.Table.from_batches([batch]))
     assert batch.schema.equals(schema)
     assert batch.column("topic").to_pylist() == [None]
     with folder.create("_parts/again.parquet") as file:
         pq.write_table(pa.Table.from_batches([batch]), file)
     with pytest.raises(OutputError, match="colour"):
         list(read_batches(folder, "_parts/wide.parquet", schema))
+    with pytest.raises(OutputError, match="colour"):
+        list(read_groups(folder, "_parts/wide.parquet", schema))
+
+
+def test_columns_of_a_group_are_read_by_their_whole_names(folder: JobFolder) -> None:
+    """Of columns `input` and `input.text`, Parquet reads both where the first is named."""
+    schema = pa.schema([("input", pa.string()), ("input.text", pa.string())])
+    table = pa.table({"input": ["a"], "input.text": ["b"]})
+    with folder.create("x.parquet") as file:
+        pq.write_table(table, file)
+
+    assert next(read_groups(folder, "x.parquet", schema)).equals(table)
+    for name in schema.names:
+        (group,) = read_groups(folder, "x.parquet", schema, [name])
+        assert group.equals(table.select([name]))

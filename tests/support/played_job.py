@@ -25,6 +25,7 @@ from jobs.records import (
     RowResult,
     WindowSpec,
 )
+from jobs.result_table import result_table
 from jobs.schema import NORMALIZED, carried_fields, output_schema
 from jobs.spool import SpoolWriter
 from jobs.storage import Storage
@@ -83,7 +84,7 @@ class PlayedJob:
         """Answer a chunk and commit it."""
         results = {row: self.answer(row) for row in self.rows_of(lease)}
         folder = self.storage.job(lease.folder)
-        part = write_part(folder, lease, self._input(lease), results)
+        part = write_part(folder, lease, self._input(lease), result_table(results.values()))
         return self.store.commit_chunk(lease, part, counts_of(results))
 
     def finish_all(self) -> None:
@@ -95,7 +96,7 @@ class PlayedJob:
         writer = SpoolWriter(
             self.storage.job(lease.folder), lease.chunk_id, lease.epoch, "fingerprint"
         )
-        writer.write([self.answer(row) for row in rows])
+        writer.write(result_table(self.answer(row) for row in rows))
 
     def published(self, version: int = 1) -> list[dict[str, object]]:
         """The rows of a published version, as a dataset reader sees them."""

@@ -1,11 +1,14 @@
 """Chat templates and tokenizing without torch."""
 
+import inspect
+import json
 import subprocess
 import sys
 
 import pytest
 
 from engine.errors import RequestError
+from jobs.tools import RESERVED
 from tests.support.tiny_model import byte_tokenizer
 from worker.prompts import PromptEncoder
 
@@ -61,6 +64,83 @@ def test_a_model_without_a_template_says_so(tmp_path):
     with pytest.raises(RequestError) as caught:
         PromptEncoder(str(tmp_path)).render([{"role": "user", "content": "hi"}])
     assert caught.value.code == "no_chat_template"
+
+
+USER = [{"role": "user", "content": "hi"}]
+TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+
+
+@pytest.fixture
+def with_template(tmp_path):
+    def make(template):
+        tokenizer = byte_tokenizer()
+        tokenizer.chat_template = template
+        tokenizer.save_pretrained(tmp_path)
+        return PromptEncoder(str(tmp_path))
+
+    return make
+
+
+def test_what_a_template_raises_is_not_repeated_at_any_length(with_template):
+    encoder = with_template("{{ raise_exception(messages[0]['content']) }}")
+    with pytest.raises(RequestError) as caught:
+        encoder.render([{"role": "user", "content": "x" * 100_000}])
+    assert len(str(caught.value)) < 1000
+
+
+def test_tools_reach_the_template(with_template):
+    encoder = with_template("{% if tools %}{{ tools | tojson }}{% endif %}{{ messages | length }}")
+    assert json.loads(encoder.render(USER, TOOLS)[:-1]) == TOOLS
+    assert encoder.render(USER) == encoder.render(USER, []) == "1"
+
+
+def test_tools_that_the_model_would_not_see_are_the_rows_error(with_template):
+    encoder = with_template("{{ messages[0]['content'] }}")
+    assert encoder.render(USER, []) == "hi"
+    with pytest.raises(RequestError, match="no place for tools") as caught:
+        encoder.render(USER, TOOLS)
+    assert (caught.value.code, caught.value.field) == ("tools_not_supported", "tools")
+
+
+def test_of_several_templates_the_one_for_tools_is_taken(with_template):
+    encoder = with_template({"default": "plain", "tool_use": "with {{ tools | length }}"})
+    assert encoder.render(USER) == "plain"
+    assert encoder.render(USER, TOOLS) == "with 1"
+
+
+def test_several_templates_without_a_default_are_the_rows_error(with_template):
+    encoder = with_template({"rag": "one", "tool_use": "{{ tools | length }}"})
+    assert encoder.render(USER, TOOLS) == "1"
+    with pytest.raises(RequestError, match="no default") as caught:
+        encoder.render(USER)
+    assert caught.value.code == "chat_template_refused"
+
+
+def test_variables_reach_the_template_and_unknown_ones_change_nothing(with_template):
+    encoder = with_template("{{ 'deep' if enable_thinking else 'quick' }}{{ documents }}")
+    assert encoder.render(USER, None, {"enable_thinking": True, "colour": "red"}) == "deepNone"
+    assert "title" in encoder.render(USER, None, {"documents": [{"title": "a", "text": "b"}]})
+
+
+def test_a_template_cannot_be_made_to_run_away(with_template):
+    encoder = with_template("{% for i in range(count) %}x{% endfor %}{{ text | tojson | length }}")
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    for variables in ({"count": 10**9, "text": ""}, {"count": 1, "text": deep}):
+        with pytest.raises(RequestError) as caught:
+            encoder.render(USER, None, variables)
+        assert caught.value.code == "chat_template_refused"
+
+
+def test_a_row_cannot_set_how_the_template_is_applied(folder):
+    """`jobs` refuses these names at submit, and cannot ask transformers for them."""
+    from transformers import PreTrainedTokenizerBase
+
+    arguments = inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters
+    assert arguments.keys() - {"documents", "kwargs"} <= RESERVED
+    with pytest.raises(RequestError):
+        PromptEncoder(folder).render(USER, None, {"tokenize": True})
 
 
 def test_the_digest_covers_the_template(folder, tmp_path):

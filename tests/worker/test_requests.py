@@ -1,11 +1,12 @@
 """Rows of the normalized copy become requests, or error rows, never an exception."""
 
+import dataclasses
 import json
 
 import pytest
 
 from engine.errors import RequestError
-from worker.requests import derived_seed, prepare, row_params
+from worker.requests import COLUMNS, derived_seed, prepare, row_sampling
 
 pytestmark = pytest.mark.quick
 
@@ -15,9 +16,13 @@ class Encoder:
 
     longest_token = 1
 
-    def render(self, messages):
+    def __init__(self):
+        self.rendered = []
+
+    def render(self, messages, tools=None, template_kwargs=None):
         if messages[0]["role"] == "tool":
             raise RequestError("chat_template_refused", "no", "messages")
+        self.rendered.append((messages, tools, template_kwargs))
         return "".join(m["content"] for m in messages)
 
     def encode_chats(self, texts):
@@ -27,14 +32,11 @@ class Encoder:
         return [[0, *(ord(c) for c in t)] for t in texts]
 
 
-def row(index, *, prompt=None, messages=None, params=None):
-    return {
-        "row_index": index,
-        "line": index + 1,
-        "prompt": prompt,
-        "messages": None if messages is None else json.dumps(messages),
-        "params": None if params is None else json.dumps(params),
-    }
+def row(index, *, prompt=None, **more):
+    """A row of the normalized copy; `messages`, `chat` and `params` are JSON in it."""
+    columns = {"row_index": index, "line": index + 1, "prompt": prompt}
+    columns |= {name: None for name in COLUMNS if name not in columns}
+    return columns | {name: json.dumps(value) for name, value in more.items()}
 
 
 def user(text, role="user"):
@@ -44,7 +46,7 @@ def user(text, role="user"):
 def test_chats_and_prompts_keep_their_rows(lease):
     rows = [row(0, prompt="ab"), row(1, messages=user("cd")), row(2, prompt="e")]
     (batch,) = prepare(lease, rows, Encoder(), 100)
-    found = {batch.row_indices[r.request_id]: r.token_ids for r in batch.requests}
+    found = {r.row_index: r.requests[0].token_ids for r in batch.rows}
     assert found == {0: (0, 97, 98), 1: (99, 100), 2: (0, 101)}
     assert {r.priority for r in batch.requests} == {1}
 
@@ -56,7 +58,7 @@ def test_bad_rows_are_error_rows_and_the_others_go_on(lease):
         row(2, prompt="ok", params={"temperature": -1}),
     ]
     (batch,) = prepare(lease, rows, Encoder(), 100)
-    assert list(batch.row_indices.values()) == [1]
+    assert [r.row_index for r in batch.rows] == [1]
     assert [(r.row_index, r.error.code, r.error.line, r.error.field) for r in batch.refused] == [
         (0, "chat_template_refused", 1, "messages"),
         (2, "invalid_parameter", 3, "temperature"),
@@ -67,21 +69,61 @@ def test_many_rows_come_in_batches_in_order(lease):
     rows = [row(i, prompt="x") for i in range(200)]
     batches = list(prepare(lease, rows, Encoder(), 100))
     assert len(batches) > 1
-    assert [i for b in batches for i in b.row_indices.values()] == list(range(200))
+    assert [r.row_index for b in batches for r in b.rows] == list(range(200))
 
 
 def test_the_rows_own_parameters_win(lease):
-    params = row_params(lease, row(0, prompt="x", params={"max_tokens": 3, "stop": "END"}))
+    params, _ = row_sampling(lease, row(0, prompt="x", params={"max_tokens": 3, "stop": "END"}))
     assert (params.max_tokens, params.stop) == (3, ("END",))
-    params = row_params(lease, row(0, prompt="x"))
+    params, _ = row_sampling(lease, row(0, prompt="x"))
     assert (params.max_tokens, params.stop) == (9, ("###",))
 
 
 def test_a_row_without_a_seed_gets_its_own(lease):
-    seeds = {row_params(lease, row(i, prompt="x")).seed for i in range(100)}
-    assert len(seeds) == 100
-    assert row_params(lease, row(5, prompt="x")).seed == derived_seed(7, 5)
-    assert row_params(lease, row(5, prompt="x", params={"seed": 1})).seed == 1
+    def seed(index, **params):
+        return row_sampling(lease, row(index, prompt="x", params=params))[0].seed
+
+    assert len({seed(i) for i in range(100)}) == 100
+    assert seed(5) == derived_seed(7, 5)
+    assert seed(5, seed=1) == 1
+
+
+def test_a_row_of_n_is_n_requests_of_one_prompt(lease):
+    encoder = Encoder()
+    params = {"n": 3, "logprobs": 2, "temperature": 1.0}
+    rows = [row(0, messages=user("ab"), params=params), row(1, prompt="x")]
+    (batch,) = prepare(lease, rows, encoder, 100)
+    samples = batch.rows[0].requests
+    assert [r.sample_index for r in samples] == [0, 1, 2]
+    assert len(encoder.rendered) == 1
+    assert len({id(r.token_ids) for r in samples}) == 1
+    assert {(r.params.seed, r.params.logprobs) for r in samples} == {(derived_seed(7, 0), 2)}
+    assert batch.rows[0].seed == derived_seed(7, 0)
+    assert batch.requests == (*samples, *batch.rows[1].requests)
+    assert len({r.request_id for r in batch.requests}) == 4
+
+
+def test_n_may_be_the_jobs_and_the_rows_own_wins(lease):
+    lease = dataclasses.replace(lease, options={"sampling": {"n": 2, "logprobs": 0}})
+    params, n = row_sampling(lease, row(0, prompt="x"))
+    assert (params.logprobs, n) == (0, 2)
+    params, n = row_sampling(lease, row(0, prompt="x", params={"n": 1}))
+    assert n == 1
+
+
+def test_tools_and_variables_reach_the_template(lease):
+    lease = dataclasses.replace(
+        lease, options={"chat_template_kwargs": {"enable_thinking": False, "tone": "dry"}}
+    )
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    chat = {"tools": tools, "template_kwargs": {"enable_thinking": True}}
+    encoder = Encoder()
+    rows = [row(0, messages=user("a"), chat=chat), row(1, messages=user("b"))]
+    list(prepare(lease, rows, encoder, 100))
+    assert encoder.rendered == [
+        (user("a"), tools, {"enable_thinking": True, "tone": "dry"}),
+        (user("b"), None, {"enable_thinking": False, "tone": "dry"}),
+    ]
 
 
 def test_derived_seeds_never_change():

@@ -1,0 +1,42 @@
+"""Spooled rows are adopted only where nothing that decides an answer has changed."""
+
+import dataclasses
+
+import pytest
+
+from engine.messages import Ready
+from worker.fingerprint import fingerprint
+
+pytestmark = pytest.mark.quick
+
+READY = Ready("/models/m", "rev", "float32", "cpu", 512, 16, 64, 0.1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampling": {"n": 2}},
+        {"sampling": {"logprobs": 0}},
+        {"sampling": {"logprobs": 5}},
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"chat_template_kwargs": {"enable_thinking": True}},
+    ],
+)
+def test_every_option_of_the_job_is_in_it(lease, options):
+    plain = dataclasses.replace(lease, options={})
+    changed = dataclasses.replace(lease, options=options)
+    assert fingerprint(changed, READY, "d") == fingerprint(changed, READY, "d")
+    assert fingerprint(changed, READY, "d") != fingerprint(plain, READY, "d")
+
+
+@pytest.mark.parametrize(
+    "change", [{"revision": "x"}, {"dtype": "bfloat16"}, {"max_model_len": 256}]
+)
+def test_the_model_is_in_it_and_where_it_runs_is_not(lease, change):
+    assert fingerprint(lease, dataclasses.replace(READY, **change), "d") != fingerprint(
+        lease, READY, "d"
+    )
+    moved = dataclasses.replace(READY, model_path="/other", device="cuda:0", num_blocks=9)
+    assert fingerprint(dataclasses.replace(lease, owner="you"), moved, "d") == fingerprint(
+        lease, READY, "d"
+    )

@@ -1,0 +1,109 @@
+"""The answers to one row, of which there are several where the row asks for `n`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine import request as engine
+from engine.messages import TokenCounts
+from engine.request import FinishReason, RequestOutput
+from jobs.records import Choice, Counts, RowErrorInfo, RowResult, TokenLogprob, TopLogprob
+from worker.requests import PreparedRow
+
+
+class RowSamples:
+    """Collects the answers to a row's requests, in whatever order they come.
+
+    The samples share their prompt, so its tokens count once. Of the prompt, as much counts as
+    cached as each of the samples found in the cache: what the first one had to compute was
+    computed, although the others found it there.
+
+    A row whose samples are not all answered is an error row: its consumer asked for `n` choices.
+    """
+
+    def __init__(self, row: PreparedRow) -> None:
+        self.row = row
+        self._outputs: list[RequestOutput | None] = [None] * len(row.requests)
+
+    def add(self, sample: int, output: RequestOutput) -> None:
+        self._outputs[sample] = output
+
+    @property
+    def complete(self) -> bool:
+        return None not in self._outputs
+
+    def counts(self, running: Mapping[str, TokenCounts]) -> Counts:
+        """Tokens so far of a row that is not complete."""
+        tokens = [
+            _token_counts(output) if output is not None else running.get(request.request_id)
+            for request, output in zip(self.row.requests, self._outputs, strict=True)
+        ]
+        return _counts([t for t in tokens if t is not None])
+
+    def result(self, line: int) -> RowResult:
+        """The outcome of a complete row.
+
+        Args:
+            line: of the row in the input, for its error.
+        """
+        outputs = [output for output in self._outputs if output is not None]
+        counts = _counts(list(map(_token_counts, outputs)))
+        error = _error(outputs, line)
+        choices = None if error is not None else tuple(map(_choice, outputs))
+        return RowResult(
+            self.row.row_index,
+            text=None if choices is None else choices[0].text,
+            finish_reason=FinishReason.ERROR if choices is None else choices[0].finish_reason,
+            prompt_tokens=counts.prompt_tokens,
+            cached_tokens=counts.cached_tokens,
+            completion_tokens=counts.completion_tokens,
+            seed=self.row.seed,
+            error=error,
+            choices=choices if choices is not None and len(choices) > 1 else None,
+            logprobs=None if choices is None else choices[0].logprobs,
+        )
+
+
+def _token_counts(output: RequestOutput) -> TokenCounts:
+    return TokenCounts(output.prompt_tokens, output.cached_tokens, output.completion_tokens)
+
+
+def _counts(samples: list[TokenCounts]) -> Counts:
+    return Counts(
+        prompt_tokens=max((s.prompt for s in samples), default=0),
+        cached_tokens=min((s.cached for s in samples), default=0),
+        completion_tokens=sum(s.completion for s in samples),
+    )
+
+
+def _error(outputs: list[RequestOutput], line: int) -> RowErrorInfo | None:
+    failed = [i for i, o in enumerate(outputs) if o.finish_reason is FinishReason.ERROR]
+    if not failed:
+        return None
+    output = outputs[failed[0]]
+    message = output.error_message or "the engine could not answer the row"
+    if len(failed) < len(outputs):
+        message = f"sample {failed[0]} of {len(outputs)} (counted from 0): {message}"
+    return RowErrorInfo(output.error_code or "engine_error", message, line, output.error_field)
+
+
+def _choice(output: RequestOutput) -> Choice:
+    return Choice(
+        output.text, output.finish_reason, output.completion_tokens, _logprobs(output.logprobs)
+    )
+
+
+def _logprobs(tokens: tuple[engine.TokenLogprob, ...] | None) -> tuple[TokenLogprob, ...] | None:
+    """The engine's words, which know no job, in those of the jobs, which know no engine."""
+    if tokens is None:
+        return None
+    return tuple(
+        TokenLogprob(
+            token.token_id,
+            token.token,
+            token.bytes,
+            token.logprob,
+            tuple(TopLogprob(top.token_id, top.token, top.logprob) for top in token.top),
+        )
+        for token in tokens
+    )
