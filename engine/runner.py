@@ -101,7 +101,7 @@ class Runner:
             token_ids=self._to_device(token_ids),
             positions=self._to_device(positions),
             logit_rows=self._to_device(logit_rows),
-            plan=plan_attention(metadata, self.kv_cache.layer(0)),
+            plan=plan_attention(metadata, self.kv_cache.layer(0), self.loaded.config.windows),
         )
 
     def _to_device(self, values: list[int]) -> torch.Tensor:

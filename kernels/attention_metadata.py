@@ -15,7 +15,8 @@ class AttentionMetadata:
 
     The step's tokens are concatenated; those of sequence `i` are
     `query_starts[i]` to `query_starts[i + 1]`, and they are the last ones of its
-    `context_lens[i]` tokens. A query attends to all tokens up to and with its own.
+    `context_lens[i]` tokens. A query attends to all tokens up to and with its own, or with a
+    sliding window of `w` tokens to the last `w` of those.
 
     Lengths are known on the host, so that nothing waits for the device.
 
@@ -66,3 +67,10 @@ class AttentionMetadata:
 
     def query_len(self, i: int) -> int:
         return self.query_starts[i + 1] - self.query_starts[i]
+
+    def first_attended(self, i: int, window: int | None) -> int:
+        """The oldest token that any query of sequence `i` attends to."""
+        if window is None:
+            return 0
+        first_query = self.context_lens[i] - self.query_len(i)
+        return max(0, first_query + 1 - window)

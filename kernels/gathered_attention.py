@@ -2,7 +2,8 @@
 
 Sequences with one query each (decodes) are gathered a few at a time, so that their keys and
 values still lie in the processor's cache when attention reads them; each longer query is
-computed alone. Nothing here asks the device for a value.
+computed alone. Only blocks that a query attends to are gathered: with a sliding window, those
+from the first one that the window touches. Nothing here asks the device for a value.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class DecodeGroup:
     Attributes:
         rows: [n], int64, the queries' rows among the step's tokens.
         blocks: [n * blocks_per_sequence], int64, padded with block 0.
-        padding: [p], int64, gathered tokens that belong to no sequence.
+        padding: [p], int64, gathered tokens that belong to no sequence or lie before its window.
         bias: [n, 1, 1, gathered tokens of a sequence], 0 or -inf, of the dtype of queries.
     """
 
@@ -46,63 +47,66 @@ class PrefillQuery:
 
     Attributes:
         start, end: the queries' rows among the step's tokens.
-        context_len: tokens to attend to, the queries' own included.
         blocks: [blocks], int64.
-        bias: [queries, context_len], 0 or -inf; None where the queries are the whole
+        first, last: the gathered tokens that some query attends to, the queries' own included.
+        bias: [queries, last - first], 0 or -inf; None where the queries are the whole
             context, whose causal mask needs no storage.
     """
 
     start: int
     end: int
-    context_len: int
     blocks: torch.Tensor
+    first: int
+    last: int
     bias: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
 class GatherPlan:
-    """What all layers of a step share.
+    """How a step's attention is computed in every layer that has the same window."""
 
-    Attributes:
-        slots: [num_tokens], int64, where this step's keys and values are written.
-        workspace: [2, blocks, block_size, num_kv_heads, head_dim], where keys and values
-            are gathered; used again by each group and layer.
-    """
-
-    slots: torch.Tensor
     decode_groups: tuple[DecodeGroup, ...]
     prefills: tuple[PrefillQuery, ...]
-    workspace: torch.Tensor
 
     @classmethod
-    def build(cls, metadata: AttentionMetadata, kv: LayerKV) -> GatherPlan:
-        device, dtype = kv.keys.device, kv.keys.dtype
+    def build(cls, metadata: AttentionMetadata, kv: LayerKV, window: int | None) -> GatherPlan:
         decodes: list[int] = []
         longer: list[int] = []
         for i in range(metadata.num_sequences):
             (decodes if metadata.query_len(i) == 1 else longer).append(i)
-        groups = tuple(
-            _decode_group(members, metadata, kv.block_size, device, dtype)
-            for members in _group_by_length(decodes, metadata, device)
+        return cls(
+            decode_groups=tuple(
+                _decode_group(members, metadata, kv, window)
+                for members in _group_by_length(decodes, metadata, kv, window)
+            ),
+            prefills=tuple(_prefill(i, metadata, kv, window) for i in longer),
         )
-        prefills = tuple(_prefill(i, metadata, kv.block_size, device, dtype) for i in longer)
-        most_blocks = max(
-            p.shape[0] for p in [*(g.blocks for g in groups), *(q.blocks for q in prefills)]
-        )
-        workspace = torch.empty((2, most_blocks, *kv.keys.shape[1:]), dtype=dtype, device=device)
-        return cls(metadata.slots, groups, prefills, workspace)
+
+    @property
+    def most_blocks(self) -> int:
+        """Blocks of the largest gather."""
+        gathers = [g.blocks for g in self.decode_groups] + [p.blocks for p in self.prefills]
+        return max(blocks.shape[0] for blocks in gathers)
 
 
 def gathered_attention(
-    queries: torch.Tensor, kv: LayerKV, plan: GatherPlan, scale: float
+    queries: torch.Tensor,
+    kv: LayerKV,
+    plan: GatherPlan,
+    workspace: torch.Tensor,
+    scale: float,
 ) -> torch.Tensor:
-    """See `kernels.paged_attention.paged_attention`."""
+    """See `kernels.paged_attention.paged_attention`.
+
+    Args:
+        workspace: [2, `plan.most_blocks` or more, *one block's shape]; overwritten.
+    """
     num_heads, head_dim = queries.shape[1:]
     kv_heads, group = kv.num_kv_heads, num_heads // kv.num_kv_heads
     output = torch.empty_like(queries, memory_format=torch.contiguous_format)
     for decodes in plan.decode_groups:
         n = decodes.rows.shape[0]
-        keys, values = _gather(kv, decodes.blocks, plan.workspace)
+        keys, values = _gather(kv, decodes.blocks, workspace)
         # Padding is arbitrary bits, and NaN times a weight of 0 is still NaN.
         keys.index_fill_(0, decodes.padding, 0)
         values.index_fill_(0, decodes.padding, 0)
@@ -116,13 +120,13 @@ def gathered_attention(
         )
         output.index_copy_(0, decodes.rows, attended.reshape(n, num_heads, head_dim))
     for prefill in plan.prefills:
-        keys, values = _gather(kv, prefill.blocks, plan.workspace)
+        keys, values = _gather(kv, prefill.blocks, workspace)
         # [group, kv heads, tokens, head_dim]: keys are shared along the first axis.
         shape = (-1, kv_heads, group, head_dim)
         attended = functional.scaled_dot_product_attention(
             queries[prefill.start : prefill.end].view(shape).permute(2, 1, 0, 3),
-            keys[: prefill.context_len].transpose(0, 1).expand(group, -1, -1, -1),
-            values[: prefill.context_len].transpose(0, 1).expand(group, -1, -1, -1),
+            keys[prefill.first : prefill.last].transpose(0, 1).expand(group, -1, -1, -1),
+            values[prefill.first : prefill.last].transpose(0, 1).expand(group, -1, -1, -1),
             attn_mask=prefill.bias,
             is_causal=prefill.bias is None,
             scale=scale,
@@ -141,14 +145,27 @@ def _gather(
     return keys.flatten(0, 1), values.flatten(0, 1)
 
 
+def _attended_blocks(
+    i: int, metadata: AttentionMetadata, block_size: int, window: int | None
+) -> range:
+    """Logical blocks of sequence `i` that hold a token to attend to."""
+    first = metadata.first_attended(i, window) // block_size
+    return range(first, -(-metadata.context_lens[i] // block_size))
+
+
 def _group_by_length(
-    sequences: list[int], metadata: AttentionMetadata, device: torch.device
+    sequences: list[int], metadata: AttentionMetadata, kv: LayerKV, window: int | None
 ) -> Iterator[list[int]]:
     """Sequences of similar length together: little padding, few tokens a group."""
-    limit = _CPU_GROUP_TOKENS if device.type == "cpu" else _GPU_GROUP_TOKENS
+    limit = _CPU_GROUP_TOKENS if kv.keys.device.type == "cpu" else _GPU_GROUP_TOKENS
+    gathered = {
+        i: metadata.context_lens[i]
+        - _attended_blocks(i, metadata, kv.block_size, window).start * kv.block_size
+        for i in sequences
+    }
     group: list[int] = []
-    for i in sorted(sequences, key=lambda i: metadata.context_lens[i]):
-        if group and (len(group) + 1) * metadata.context_lens[i] > limit:
+    for i in sorted(sequences, key=gathered.__getitem__):
+        if group and (len(group) + 1) * gathered[i] > limit:
             yield group
             group = []
         group.append(i)
@@ -157,20 +174,25 @@ def _group_by_length(
 
 
 def _decode_group(
-    members: list[int],
-    metadata: AttentionMetadata,
-    block_size: int,
-    device: torch.device,
-    dtype: torch.dtype,
+    members: list[int], metadata: AttentionMetadata, kv: LayerKV, window: int | None
 ) -> DecodeGroup:
-    width = -(-metadata.context_lens[members[-1]] // block_size)
+    device, block_size = kv.keys.device, kv.block_size
+    attended = [_attended_blocks(i, metadata, block_size, window) for i in members]
+    width = max(map(len, attended))
     blocks: list[int] = []
-    for i in members:
-        used = metadata.block_tables[i][: -(-metadata.context_lens[i] // block_size)]
-        blocks.extend((*used, *(0,) * (width - len(used))))
-    lengths = torch.tensor([metadata.context_lens[i] for i in members])
-    outside = torch.arange(width * block_size) >= lengths[:, None]
-    bias = torch.zeros(outside.shape, dtype=dtype).masked_fill_(outside, -torch.inf)
+    for i, used in zip(members, attended, strict=True):
+        blocks.extend(metadata.block_tables[i][used.start : used.stop])
+        blocks.extend((0,) * (width - len(used)))
+    # Counted from the first gathered token of each sequence.
+    begins = torch.tensor([used.start * block_size for used in attended])
+    tokens = torch.arange(width * block_size)
+    outside = (
+        tokens >= (torch.tensor([metadata.context_lens[i] for i in members]) - begins)[:, None]
+    )
+    if window is not None:
+        first = torch.tensor([metadata.first_attended(i, window) for i in members])
+        outside |= tokens < (first - begins)[:, None]
+    bias = torch.zeros(outside.shape, dtype=kv.keys.dtype).masked_fill_(outside, -torch.inf)
     rows = torch.tensor([metadata.query_starts[i] for i in members])
     return DecodeGroup(
         rows=rows.to(device, non_blocking=True),
@@ -180,23 +202,30 @@ def _decode_group(
     )
 
 
-def _prefill(
-    i: int,
-    metadata: AttentionMetadata,
-    block_size: int,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> PrefillQuery:
-    context_len, query_len = metadata.context_lens[i], metadata.query_len(i)
-    bias = None
-    if query_len < context_len:
-        bias = torch.full((query_len, context_len), -torch.inf, dtype=dtype, device=device)
-        bias.triu_(context_len - query_len + 1)
-    used = metadata.block_tables[i][: -(-context_len // block_size)]
+def _prefill(i: int, metadata: AttentionMetadata, kv: LayerKV, window: int | None) -> PrefillQuery:
+    device, block_size = kv.keys.device, kv.block_size
+    first = metadata.first_attended(i, window)
+    used = _attended_blocks(i, metadata, block_size, window)
+    begin = used.start * block_size
+    blocks = metadata.block_tables[i][used.start : used.stop]
     return PrefillQuery(
         start=metadata.query_starts[i],
         end=metadata.query_starts[i + 1],
-        context_len=context_len,
-        blocks=torch.tensor(used).to(device, non_blocking=True),
-        bias=bias,
+        blocks=torch.tensor(blocks).to(device, non_blocking=True),
+        first=first - begin,
+        last=metadata.context_lens[i] - begin,
+        bias=_bias(metadata.query_len(i), metadata.context_lens[i] - first, window, kv),
     )
+
+
+def _bias(queries: int, tokens: int, window: int | None, kv: LayerKV) -> torch.Tensor | None:
+    """The mask of the last `queries` of `tokens` tokens; None where `is_causal` says it all."""
+    if window is not None and window >= tokens:
+        window = None
+    if window is None and queries == tokens:
+        return None
+    shape, first_query = (queries, tokens), tokens - queries
+    blocked = torch.full(shape, -torch.inf, dtype=kv.keys.dtype, device=kv.keys.device)
+    if window is None:
+        return blocked.triu_(first_query + 1)
+    return blocked.triu(first_query + 1).add_(blocked.tril_(first_query - window))

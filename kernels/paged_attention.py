@@ -2,10 +2,14 @@
 
 Paging follows Kwon et al., "Efficient memory management for large language model serving
 with PagedAttention", SOSP 2023; query heads share key-value heads as in Ainslie et al.,
-2023, arXiv:2305.13245: head `h` of the queries reads head `h // (heads / kv_heads)`.
+2023, arXiv:2305.13245: head `h` of the queries reads head `h // (heads / kv_heads)`. A layer
+may have a sliding window (Jiang et al., "Mistral 7B", 2023, arXiv:2310.06825).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 
@@ -13,16 +17,51 @@ from kernels.attention_metadata import AttentionMetadata
 from kernels.gathered_attention import GatherPlan, gathered_attention
 from kernels.kv_layout import LayerKV
 
-AttentionPlan = GatherPlan
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """What all layers of a step share.
+
+    Attributes:
+        slots: see `AttentionMetadata`.
+        by_window: how to gather, for each window that a layer has.
+        workspace: where every gather of the step puts its blocks.
+    """
+
+    slots: torch.Tensor
+    by_window: Mapping[int | None, GatherPlan]
+    workspace: torch.Tensor
 
 
-def plan_attention(metadata: AttentionMetadata, kv: LayerKV) -> AttentionPlan:
-    """Prepare what all layers of a step share, for the device of `kv`."""
-    return GatherPlan.build(metadata, kv)
+def plan_attention(
+    metadata: AttentionMetadata, kv: LayerKV, windows: Iterable[int | None] = (None,)
+) -> AttentionPlan:
+    """Prepare what all layers of a step share, for the device of `kv`.
+
+    Args:
+        windows: the sliding window of each layer in tokens, its own token included; None
+            attends to everything. Layers with the same window share their preparation.
+    """
+    longest = max(metadata.context_lens)
+    built: dict[int | None, GatherPlan] = {}
+    by_window: dict[int | None, GatherPlan] = {}
+    for window in set(windows):
+        # A window that no sequence has outgrown is no window.
+        effective = window if window is not None and window < longest else None
+        if effective not in built:
+            built[effective] = GatherPlan.build(metadata, kv, effective)
+        by_window[window] = built[effective]
+    shape = (2, max(plan.most_blocks for plan in built.values()), *kv.keys.shape[1:])
+    workspace = torch.empty(shape, dtype=kv.keys.dtype, device=kv.keys.device)
+    return AttentionPlan(metadata.slots, by_window, workspace)
 
 
 def paged_attention(
-    queries: torch.Tensor, kv: LayerKV, plan: AttentionPlan, scale: float
+    queries: torch.Tensor,
+    kv: LayerKV,
+    plan: AttentionPlan,
+    scale: float,
+    window: int | None = None,
 ) -> torch.Tensor:
     """Attend from each token of the step to its sequence's tokens up to itself.
 
@@ -31,25 +70,32 @@ def paged_attention(
         kv: the layer's storage; this step's keys and values are in it already.
         plan: of `plan_attention`.
         scale: what dot products are multiplied by.
+        window: the layer's sliding window, one of those that were planned: token `i` attends
+            to token `j` where `0 <= i - j < window`.
 
     Returns:
         [num_tokens, num_heads, head_dim], a new tensor.
     """
-    return gathered_attention(queries, kv, plan, scale)
+    return gathered_attention(queries, kv, plan.by_window[window], plan.workspace, scale)
 
 
 def paged_attention_reference(
-    queries: torch.Tensor, kv: LayerKV, metadata: AttentionMetadata, scale: float
+    queries: torch.Tensor,
+    kv: LayerKV,
+    metadata: AttentionMetadata,
+    scale: float,
+    window: int | None = None,
 ) -> torch.Tensor:
     """The specification of `paged_attention`: one query at a time, in float32."""
     output = torch.empty_like(queries)
     group = queries.shape[1] // kv.num_kv_heads
     for i in range(metadata.num_sequences):
         for token in range(metadata.query_starts[i], metadata.query_starts[i + 1]):
-            length = metadata.context_lens[i] - (metadata.query_starts[i + 1] - 1 - token)
+            end = metadata.context_lens[i] - (metadata.query_starts[i + 1] - 1 - token)
+            start = 0 if window is None else max(0, end - window)
             blocks = list(metadata.block_tables[i])
-            keys = kv.keys[blocks].flatten(0, 1)[:length].float()
-            values = kv.values[blocks].flatten(0, 1)[:length].float()
+            keys = kv.keys[blocks].flatten(0, 1)[start:end].float()
+            values = kv.values[blocks].flatten(0, 1)[start:end].float()
             keys = keys.repeat_interleave(group, dim=1)
             values = values.repeat_interleave(group, dim=1)
             scores = torch.einsum("hd,lhd->hl", queries[token].float(), keys) * scale

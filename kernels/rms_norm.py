@@ -12,8 +12,8 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     the weight is applied, the order in which Llama checkpoints were trained.
 
     Args:
-        x: [..., hidden_size].
-        weight: [hidden_size], of the dtype of `x`.
+        x: [..., width].
+        weight: [width], of the dtype of `x`.
         eps: added to the mean square.
 
     Returns:

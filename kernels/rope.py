@@ -10,7 +10,7 @@ import torch
 
 
 def rope_cos_sin(
-    positions: torch.Tensor, inv_freq: torch.Tensor, dtype: torch.dtype
+    positions: torch.Tensor, inv_freq: torch.Tensor, dtype: torch.dtype, scale: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosine and sine of every token's angles.
 
@@ -21,12 +21,16 @@ def rope_cos_sin(
         positions: [num_tokens], integers.
         inv_freq: [head_dim / 2], float32, radians a token.
         dtype: what `apply_rope` will compute in.
+        scale: what cosine and sine are multiplied by; YaRN sharpens attention so.
 
     Returns:
         cos and sin, each [num_tokens, 1, head_dim / 2].
     """
     angles = (positions.float()[:, None] * inv_freq)[:, None, :]
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+    cos, sin = angles.cos(), angles.sin()
+    if scale != 1.0:
+        cos, sin = cos.mul_(scale), sin.mul_(scale)
+    return cos.to(dtype), sin.to(dtype)
 
 
 def apply_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

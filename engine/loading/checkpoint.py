@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import BrokenModel
-from engine.models.fields import read_field, read_json
+from engine.models.fields import Fields, read_json
 
 _INDEX = "model.safetensors.index.json"
 _WHOLE = "model.safetensors"
@@ -23,7 +23,7 @@ def weight_files(folder: Path) -> list[Path]:
     """
     index = folder / _INDEX
     if index.is_file():
-        weight_map = read_field(read_json(index), "weight_map", dict, index)
+        weight_map = Fields(read_json(index), index).read("weight_map", dict)
         files = [folder / str(name) for name in sorted(set(map(str, weight_map.values())))]
         for path in files:
             if path.parent != folder or not path.is_file():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.models.config import ModelConfig
-from engine.models.registry import DecoderModel
+from engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class LoadedModel:
         dtype: of the weights, activations and KV cache.
     """
 
-    model: DecoderModel
+    model: Decoder
     config: ModelConfig
     eos_token_ids: frozenset[int]
     dtype: torch.dtype

@@ -9,20 +9,17 @@ from typing import Any
 
 import torch
 
-from engine.errors import BrokenModel, ConfigError
+from engine.errors import BrokenModel, UnsupportedModel
 from engine.loading.checkpoint import read_tensors, weight_files
 from engine.loading.loaded import LoadedModel
+from engine.loading.placement import choose_device, choose_dtype
 from engine.loading.resolve import ModelFiles
-from engine.models.config import ModelConfig, read_eos_token_ids, read_model_config
-from engine.models.registry import DecoderModel, model_class
+from engine.models.config import ModelConfig
+from engine.models.decoder import Decoder
+from engine.models.read_config import read_eos_token_ids, read_model_config
 
 logger = logging.getLogger("pagemill.engine")
 
-_DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 _STORED_DTYPES = {"F64": "float32", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -37,55 +34,74 @@ def load_model(files: ModelFiles, dtype: str = "auto", device: str = "auto") -> 
         device: `cpu`, `cuda`, `cuda:1` …, or `auto`: a GPU where there is one.
 
     Raises:
-        UnsupportedModel: we have no model for this architecture or variant.
+        UnsupportedModel: the model needs something that our decoder or the device lacks.
         BrokenModel: tensors are missing, unexpected or of a wrong shape.
         ConfigError: the device or dtype does not exist.
     """
-    placed = _device(device)
+    placed = choose_device(device)
     config = read_model_config(files.path)
-    make = model_class(config.architecture)
     paths = weight_files(files.path)
     config = _untie_where_different(config, paths)
-    chosen = _dtype(dtype, placed, config, paths)
+    eos_token_ids = read_eos_token_ids(files.path)
+    stored = _check_tensors(config, paths, files.path)
+    chosen = choose_dtype(dtype, placed, config.checkpoint_dtype, stored)
     with torch.no_grad():
-        model = make(config, chosen, placed)
-        _fill(model, paths, files.path)
+        model = _allocate(config, chosen, placed)
+        wanted = dict(model.checkpoint_tensors())
+        for _, name, part in read_tensors(paths):
+            if name in wanted:
+                wanted[name].copy_(part[:])  # converts the dtype
     model.eval()
-    return LoadedModel(model, config, read_eos_token_ids(files.path), chosen, placed)
+    return LoadedModel(model, config, eos_token_ids, chosen, placed)
 
 
-def _fill(model: DecoderModel, paths: list[Path], folder: Path) -> None:
-    """Copy every tensor of the checkpoint to its place, converting its dtype."""
-    wanted = dict(model.checkpoint_tensors())
-    missing = dict.fromkeys(wanted)
-    for path, name, part in read_tensors(paths):
-        if _is_ignored(name, model.config):
+def _check_tensors(config: ModelConfig, paths: list[Path], folder: Path) -> str:
+    """Compare the checkpoint with `config.json` before any memory is taken for the weights.
+
+    Returns:
+        The dtype of the weights.
+    """
+    found = {name: (path, part) for path, name, part in read_tensors(paths)}
+    if config.num_layers > len(found):  # too many to build even without weights
+        raise BrokenModel(
+            f"{folder}: config.json asks for {config.num_layers} layers, but the checkpoint holds "
+            f"only {len(found)} tensors"
+        )
+    wanted = dict(Decoder(config, torch.float32, torch.device("meta")).checkpoint_tensors())
+    for name, (path, part) in found.items():
+        if _is_ignored(name, config):
             continue
         if name not in wanted:
             raise BrokenModel(
-                f"{path} holds the tensor {name}, which a {model.config.architecture} with this "
+                f"{path} holds the tensor {name}, which a {config.architecture} with this "
                 f"config.json does not have"
             )
-        target, shape = wanted[name], list(part.get_shape())
-        if shape != list(target.shape):
+        shape, expected = list(part.get_shape()), list(wanted[name].shape)
+        if shape != expected:
             raise BrokenModel(
-                f"{path}: the tensor {name} has the shape {shape}; config.json asks for "
-                f"{list(target.shape)}"
+                f"{path}: the tensor {name} has the shape {shape}; config.json asks for {expected}"
             )
         if part.get_dtype() not in _STORED_DTYPES:
             raise BrokenModel(
                 f"{path}: the tensor {name} is stored as {part.get_dtype()}; pagemill reads "
                 f"{', '.join(_STORED_DTYPES)}"
             )
-        target.copy_(part[:])
-        missing.pop(name, None)
-    if missing:
-        names = list(missing)
-        more = f" and {len(names) - 1} more tensors" if len(names) > 1 else ""
+    if missing := [name for name in wanted if name not in found]:
+        more = f" and {len(missing) - 1} more tensors" if len(missing) > 1 else ""
         raise BrokenModel(
-            f"{folder}: the tensor {names[0]}{more} is in none of the files "
+            f"{folder}: the tensor {missing[0]}{more} is in none of the files "
             f"{', '.join(path.name for path in paths)}"
         )
+    return _STORED_DTYPES[found[_EMBEDDING][1].get_dtype()]
+
+
+def _allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Decoder:
+    try:
+        return Decoder(config, dtype, device)
+    except RuntimeError as error:  # torch.OutOfMemoryError is one; on a CPU it has no class
+        raise UnsupportedModel(
+            f"there is no memory on {device} for the model's weights in {dtype}: {error}"
+        ) from error
 
 
 def _is_ignored(name: str, config: ModelConfig) -> bool:
@@ -109,35 +125,3 @@ def _untie_where_different(config: ModelConfig, paths: list[Path]) -> ModelConfi
         _EMBEDDING,
     )
     return dataclasses.replace(config, tie_word_embeddings=False)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device is {name!r}; it must be auto, cpu, cuda or cuda:N") from error
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device is {name!r}; it must be auto, cpu, cuda or cuda:N")
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise ConfigError(f"device is {name!r}, but torch sees no CUDA device here; use cpu")
-        if (device.index or 0) >= torch.cuda.device_count():
-            raise ConfigError(
-                f"device is {name!r}, but there are only {torch.cuda.device_count()} CUDA devices"
-            )
-        # Memory queries and kernels need the index, which "cuda" alone leaves open.
-        device = torch.device("cuda", device.index or 0)
-    return device
-
-
-def _dtype(name: str, device: torch.device, config: ModelConfig, paths: list[Path]) -> torch.dtype:
-    if name == "auto":
-        name = "float32"
-        if device.type == "cuda":
-            stored = next(part.get_dtype() for _, _, part in read_tensors(paths))
-            name = config.checkpoint_dtype or _STORED_DTYPES.get(stored, "float32")
-    if name not in _DTYPES:
-        raise ConfigError(f"dtype is {name!r}; it must be auto or one of {', '.join(_DTYPES)}")
-    return _DTYPES[name]

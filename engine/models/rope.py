@@ -1,4 +1,4 @@
-"""Frequencies of the rotary position embedding in the variants that Llama models use."""
+"""Frequencies of the rotary position embedding in the variants that our families use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> torch.Tensor:
     """Radians a token for each pair of dimensions, fastest first: [head_dim / 2], float32.
 
     `linear` is position interpolation (Chen et al., 2023, arXiv:2306.15595); `llama3` is the
-    scaling by wavelength that came with Llama 3.1 (Meta, 2024, arXiv:2407.21783).
+    scaling by wavelength that came with Llama 3.1 (Meta, 2024, arXiv:2407.21783); `yarn` is
+    that of Peng et al., 2023, arXiv:2309.00071.
     """
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    frequencies = 1.0 / (rope.theta**exponents)
-    if rope.type == "linear":
-        return frequencies / rope.factor
-    if rope.type == "llama3":
-        return _scale_by_wavelength(frequencies, rope)
+    periods = rope.theta**exponents
+    frequencies = 1.0 / periods
+    match rope.type:
+        case "linear":
+            return frequencies / rope.factor
+        case "llama3":
+            return _scale_by_wavelength(frequencies, rope)
+        case "yarn":
+            keep = _kept_by_yarn(rope, head_dim)
+            return 1.0 / (rope.factor * periods) * (1 - keep) + frequencies * keep
     return frequencies
 
 
@@ -36,3 +42,20 @@ def _scale_by_wavelength(frequencies: torch.Tensor, rope: RopeConfig) -> torch.T
     scaled = torch.where(wavelengths > longest, slowed, frequencies)
     between = (wavelengths >= shortest) & (wavelengths <= longest)
     return torch.where(between, blended, scaled)
+
+
+def _kept_by_yarn(rope: RopeConfig, head_dim: int) -> torch.Tensor:
+    """How much of each frequency YaRN keeps: 1 for fast ones, 0 for slow ones, a ramp between."""
+
+    def dimension_that_turns(times: float) -> float:
+        wavelength = rope.original_max_len / (times * 2 * math.pi)
+        return head_dim * math.log(wavelength) / (2 * math.log(rope.theta))
+
+    low, high = dimension_that_turns(rope.beta_fast), dimension_that_turns(rope.beta_slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    if low == high:
+        high += 0.001  # one step instead of a ramp
+    ramp = (torch.arange(head_dim // 2, dtype=torch.float32) - low) / (high - low)
+    return 1 - ramp.clamp(0, 1)

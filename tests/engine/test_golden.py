@@ -1,7 +1,8 @@
 """The engine's greedy answers equal those of transformers' `generate`.
 
 On the real small model, in mixed batches, for every block size, with the prefix cache and
-without it, and with a pool so small that sequences are preempted and computed again.
+without it, and with a pool so small that sequences are preempted and computed again. Tiny
+models of every family are in `test_families.py`.
 """
 
 from __future__ import annotations
@@ -117,44 +118,6 @@ def test_smollm2_again_from_a_warm_cache(smollm2):
     near_ties(expected[:8], answers(engine, prompts[:8]))
     cached = engine.stats.cached_tokens - before
     assert cached == sum((len(p) - 1) // 16 * 16 for p in prompts[:8])
-
-
-TINY = {
-    "grouped": {},
-    "not grouped": {"num_key_value_heads": 4},
-    "one kv head": {"num_key_value_heads": 1},
-    "tied": {"tie_word_embeddings": True},
-    "linear rope": {"rope_parameters": {"rope_type": "linear", "rope_theta": 5e3, "factor": 4.0}},
-    "llama3 rope": {
-        "rope_parameters": {
-            "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
-        }
-    },
-    "biases": {"attention_bias": True, "mlp_bias": True},
-    "own head_dim": {"head_dim": 16},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("variant", TINY)
-def test_tiny_llamas_equal_transformers(variant, tmp_path):
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    folder = build_tiny_model(tmp_path, **TINY[variant])
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    generator = torch.Generator().manual_seed(1)
-
-    def prompt(length: int) -> list[int]:
-        return torch.randint(0, 256, (length,), generator=generator).tolist()
-
-    system = prompt(70)
-    prompts = [system + prompt(n) for n in (1, 5, 17, 40)] + [prompt(n) for n in range(1, 40, 3)]
-    expected = references(model, prompts, MAX_TOKENS, None)
-    for settings in ({"block_size": 8}, {"block_size": 16, "num_blocks": 12, "max_model_len": 160}):
-        engine = engine_of(folder, max_num_batched_tokens=48, **settings)
-        near_ties(expected, answers(engine, prompts, ignore_eos=True))
-        assert engine.stats.preemptions > 0 or settings["block_size"] == 8
 
 
 def test_every_eos_id_of_the_generation_config_stops(tmp_path):

@@ -1,4 +1,4 @@
-"""Our decoder's logits equal those of transformers, in every variant of Llama that we serve."""
+"""Our decoder's logits equal those of transformers, in every variant of every family."""
 
 from __future__ import annotations
 
@@ -11,42 +11,15 @@ import pytest
 import torch
 
 from tests.support.by_hand import ByHand, load_runner
-from tests.support.tiny_model import build_tiny_model
+from tests.support.tiny_families import FAMILIES, LLAMA3, build_family
+from tests.support.tiny_model import build_tiny_model, randomize
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 1000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-VARIANTS: dict[str, dict[str, Any]] = {
-    "grouped": {},
-    "multi_query": {"num_key_value_heads": 1},
-    "not_grouped": {"num_key_value_heads": 4},
-    "tied": {"tie_word_embeddings": True},
-    "biases": {"attention_bias": True, "mlp_bias": True},
-    "wide_heads": {"head_dim": 24},
-    "rope_theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
-    "rope_linear": {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}},
-    "rope_llama3": {"rope_parameters": LLAMA3},
-}
 TOLERANCE = {"rtol": 0, "atol": 1e-4}
 
 
 def build(folder: Path, **overrides: Any) -> Any:
-    """A tiny model in `folder`, biases and norms random too; returns transformers' own."""
-    from transformers import LlamaForCausalLM
-
-    build_tiny_model(folder, **overrides)
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    generator = torch.Generator().manual_seed(1)
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias") or "norm" in name:
-            parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
-    model.save_pretrained(folder)
-    return model
+    """A tiny Llama model in `folder`, biases and norms random too; transformers' own."""
+    return randomize(build_tiny_model(folder, **overrides))
 
 
 def without(key: str) -> dict[str, Any]:
@@ -65,9 +38,9 @@ def reference_logits(model: Any, tokens: list[int]) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_logits_of_whole_prompts_and_of_chunks(variant: str, tmp_path: Path) -> None:
-    model = build(tmp_path, **VARIANTS[variant])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_of_whole_prompts_and_of_chunks(family: str, tmp_path: Path) -> None:
+    model = build_family(family, tmp_path)
     hand = ByHand(load_runner(tmp_path))
     tokens = prompt(150)
     expected = reference_logits(model, tokens)
@@ -79,8 +52,11 @@ def test_logits_of_whole_prompts_and_of_chunks(variant: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("block_size", [8, 16, 32])
-def test_a_batch_of_prefill_chunks_and_decodes(block_size: int, tmp_path: Path) -> None:
-    model = build(tmp_path)
+@pytest.mark.parametrize("family", ["llama grouped", "mistral window", "qwen3 upper window"])
+def test_a_batch_of_prefill_chunks_and_decodes(
+    family: str, block_size: int, tmp_path: Path
+) -> None:
+    model = build_family(family, tmp_path)
     hand = ByHand(load_runner(tmp_path, block_size=block_size, num_blocks=100), seed=block_size)
     sequences = {f"s{i}": prompt(length, i) for i, length in enumerate([90, 33, 17, 64, 1, 200])}
     expected = {name: reference_logits(model, tokens) for name, tokens in sequences.items()}

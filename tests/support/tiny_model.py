@@ -1,4 +1,4 @@
-"""Tiny random Llama models with a real tokenizer and chat template, made in a second."""
+"""Tiny random models with a real tokenizer and chat template, made in a second."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ def byte_tokenizer() -> Any:
     )
 
 
-def build_tiny_model(folder: Path, *, seed: int = 0, **overrides: Any) -> Path:
-    """Save a random Llama model that transformers and pagemill can both load.
+def build_tiny_model(
+    folder: Path, architecture: str = "LlamaForCausalLM", *, seed: int = 0, **overrides: Any
+) -> Path:
+    """Save a random model that transformers and pagemill can both load.
 
     The head is scaled up so that the best logit stands clear of the second: greedy answers are
     then the same whatever the batch is, and a test may compare texts.
     """
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
     tokenizer = byte_tokenizer()
-    config = LlamaConfig(
+    model_class = getattr(transformers, architecture)
+    config = model_class.config_class(
         **{
             "vocab_size": len(tokenizer),
             "hidden_size": 32,
@@ -59,8 +62,26 @@ def build_tiny_model(folder: Path, *, seed: int = 0, **overrides: Any) -> Path:
         }
     )
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(config).to(torch.float32)
+    model = model_class(config).to(torch.float32)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def randomize(folder: Path) -> Any:
+    """Make biases and norms of a saved model random too; returns transformers' own model.
+
+    transformers starts biases with 0 and norms with 1, so that a decoder without them would
+    give the same answers.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias") or "norm" in name:
+            parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+    model.save_pretrained(folder)
+    return model

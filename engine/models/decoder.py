@@ -1,4 +1,8 @@
-"""The Llama decoder (Touvron et al., 2023, arXiv:2302.13971) over a paged KV cache."""
+"""The decoder of all our families over a paged KV cache.
+
+It is Llama's (Touvron et al., 2023, arXiv:2302.13971) with parts that a `ModelConfig` switches
+on or off: biases, the normalization of queries and keys, and a sliding window in each layer.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +24,58 @@ from kernels.rope import apply_rope, rope_cos_sin
 from kernels.silu_and_mul import silu_and_mul
 
 
-class LlamaAttention(nn.Module):
+class HeadNorms(nn.Module):
+    """Normalizes each head of queries and of keys (Henry et al., 2020, arXiv:2010.04245)."""
+
     def __init__(self, config: ModelConfig, new: NewParameter) -> None:
         super().__init__()
+        self.num_heads, self.eps = config.num_heads, config.rms_norm_eps
+        self.q_norm, self.k_norm = new(config.head_dim), new(config.head_dim)
+
+    def forward(self, queries_keys: Tensor) -> Tensor:
+        """[num_tokens, heads, head_dim], the heads of queries first."""
+        queries, keys = queries_keys.tensor_split([self.num_heads], dim=1)
+        normalized = rms_norm(queries, self.q_norm, self.eps), rms_norm(keys, self.k_norm, self.eps)
+        return torch.cat(normalized, dim=1)
+
+    def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        yield "q_norm.weight", self.q_norm
+        yield "k_norm.weight", self.k_norm
+
+
+class Attention(nn.Module):
+    def __init__(self, config: ModelConfig, window: int | None, new: NewParameter) -> None:
+        super().__init__()
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
-        self.head_dim = config.head_dim
+        self.head_dim, self.window = config.head_dim, window
         self.scale = config.head_dim**-0.5
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         parts = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
-        self.qkv_proj = FusedLinear(config.hidden_size, parts, config.attention_bias, new)
-        self.o_proj = FusedLinear(
-            queries, {"o_proj": config.hidden_size}, config.attention_bias, new
-        )
+        self.qkv_proj = FusedLinear(config.hidden_size, parts, config.qkv_bias, new)
+        self.norms = HeadNorms(config, new) if config.qk_norm else None
+        self.o_proj = FusedLinear(queries, {"o_proj": config.hidden_size}, config.o_bias, new)
 
     def forward(
         self, x: Tensor, cos_sin: tuple[Tensor, Tensor], kv: LayerKV, plan: AttentionPlan
     ) -> Tensor:
         rotated = self.num_heads + self.num_kv_heads
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
-        queries_keys = apply_rope(qkv[:, :rotated], *cos_sin)
+        queries_keys = qkv[:, :rotated]
+        if self.norms is not None:
+            queries_keys = self.norms(queries_keys)
+        queries_keys = apply_rope(queries_keys, *cos_sin)
         kv_write(queries_keys[:, self.num_heads :], qkv[:, rotated:], kv, plan.slots)
-        attended = paged_attention(queries_keys[:, : self.num_heads], kv, plan, self.scale)
+        queries = queries_keys[:, : self.num_heads]
+        attended = paged_attention(queries, kv, plan, self.scale, self.window)
         return self.o_proj(attended.flatten(1))  # type: ignore[no-any-return]
 
+    def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for part in (self.qkv_proj, self.norms, self.o_proj):
+            if part is not None:
+                yield from part.checkpoint_tensors()
 
-class LlamaMLP(nn.Module):
+
+class GatedMLP(nn.Module):
     def __init__(self, config: ModelConfig, new: NewParameter) -> None:
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
@@ -54,15 +85,19 @@ class LlamaMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(silu_and_mul(self.gate_up_proj(x)))  # type: ignore[no-any-return]
 
+    def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        yield from self.gate_up_proj.checkpoint_tensors()
+        yield from self.down_proj.checkpoint_tensors()
 
-class LlamaLayer(nn.Module):
-    def __init__(self, config: ModelConfig, new: NewParameter) -> None:
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig, window: int | None, new: NewParameter) -> None:
         super().__init__()
         self.eps = config.rms_norm_eps
         self.input_layernorm = new(config.hidden_size)
-        self.self_attn = LlamaAttention(config, new)
+        self.self_attn = Attention(config, window, new)
         self.post_attention_layernorm = new(config.hidden_size)
-        self.mlp = LlamaMLP(config, new)
+        self.mlp = GatedMLP(config, new)
 
     def forward(
         self,
@@ -88,15 +123,13 @@ class LlamaLayer(nn.Module):
     def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
         yield "input_layernorm.weight", self.input_layernorm
         yield "post_attention_layernorm.weight", self.post_attention_layernorm
-        for linear in (self.self_attn.qkv_proj, self.self_attn.o_proj):
-            for name, tensor in linear.checkpoint_tensors():
-                yield f"self_attn.{name}", tensor
-        for linear in (self.mlp.gate_up_proj, self.mlp.down_proj):
-            for name, tensor in linear.checkpoint_tensors():
-                yield f"mlp.{name}", tensor
+        for name, tensor in self.self_attn.checkpoint_tensors():
+            yield f"self_attn.{name}", tensor
+        for name, tensor in self.mlp.checkpoint_tensors():
+            yield f"mlp.{name}", tensor
 
 
-class LlamaForCausalLM(nn.Module):
+class Decoder(nn.Module):
     """A decoder with arbitrary weights; `checkpoint_tensors` says where true ones go."""
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
@@ -104,7 +137,7 @@ class LlamaForCausalLM(nn.Module):
         new = NewParameter(dtype, device)
         self.config = config
         self.embed_tokens = new(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(LlamaLayer(config, new) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(DecoderLayer(config, w, new) for w in config.windows)
         self.norm = new(config.hidden_size)
         self.lm_head = (
             self.embed_tokens
@@ -119,7 +152,7 @@ class LlamaForCausalLM(nn.Module):
         """Names in a checkpoint, each with the part of our weights that it fills."""
         yield "model.embed_tokens.weight", self.embed_tokens
         for i, layer in enumerate(self.layers):
-            assert isinstance(layer, LlamaLayer)
+            assert isinstance(layer, DecoderLayer)
             for name, tensor in layer.checkpoint_tensors():
                 yield f"model.layers.{i}.{name}", tensor
         yield "model.norm.weight", self.norm
@@ -147,7 +180,9 @@ class LlamaForCausalLM(nn.Module):
             [rows, vocab_size], in the model's dtype.
         """
         residual = functional.embedding(token_ids, self.embed_tokens)
-        cos_sin = rope_cos_sin(positions, self.inv_freq, residual.dtype)
+        cos_sin = rope_cos_sin(
+            positions, self.inv_freq, residual.dtype, self.config.rope.attention_factor
+        )
         pending: Tensor | None = None
         for i, layer in enumerate(self.layers):
             pending = layer(pending, residual, cos_sin, kv_cache.layer(i), plan)

@@ -1,0 +1,64 @@
+"""Where a model's weights go: the device, and the dtype there."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.errors import ConfigError, UnsupportedModel
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def choose_device(name: str) -> torch.device:
+    """`cpu`, `cuda`, `cuda:1` …, or `auto`: a GPU where there is one.
+
+    Raises:
+        ConfigError: there is no such device here.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device is {name!r}; it must be auto, cpu, cuda or cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device is {name!r}; it must be auto, cpu, cuda or cuda:N")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ConfigError(f"device is {name!r}, but torch sees no CUDA device here; use cpu")
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigError(
+                f"device is {name!r}, but there are only {torch.cuda.device_count()} CUDA devices"
+            )
+        # Memory queries and kernels need the index, which "cuda" alone leaves open.
+        device = torch.device("cuda", device.index or 0)
+    return device
+
+
+def choose_dtype(name: str, device: torch.device, named: str | None, stored: str) -> torch.dtype:
+    """A dtype by name, or for `auto` the checkpoint's own on a GPU and float32 on a CPU.
+
+    Args:
+        named: the dtype that `config.json` names.
+        stored: the dtype of the weights, where `config.json` names none.
+
+    Raises:
+        ConfigError: there is no such dtype.
+        UnsupportedModel: the checkpoint's own is none that we compute in.
+    """
+    if name != "auto":
+        if name not in DTYPES:
+            raise ConfigError(f"dtype is {name!r}; it must be auto or one of {', '.join(DTYPES)}")
+        return DTYPES[name]
+    if device.type == "cpu":
+        return torch.float32
+    own = named or stored
+    if own not in DTYPES:
+        raise UnsupportedModel(
+            f"the model's dtype is {own!r}; name one of {', '.join(DTYPES)} to compute in"
+        )
+    return DTYPES[own]
