@@ -1,30 +1,24 @@
-"""Output rows as one Parquet file or as JSONL, to a file or a stream."""
+"""Output rows as one file, or to a stream, in any of the formats of `jobs.formats`."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import datetime
-import decimal
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import orjson
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.errors import StorageError, UsageError
-from jobs.formats import Format
+from jobs.formats import OutputFormat
+from jobs.json_rows import json_lines
+from jobs.openai_output import COLUMNS, openai_lines
 from jobs.results import OutputRows
-from jobs.schema import EXTRA_KEYS
-
-_JSON_ROWS = 256  # rows that are Python objects at once
 
 
-def export_file(rows: OutputRows, path: Path, form: Format) -> int:
+def export_file(rows: OutputRows, path: Path, form: OutputFormat) -> int:
     """Write rows to a file, which is replaced at the end or not at all; returns how many.
 
     Raises:
@@ -41,22 +35,24 @@ def export_file(rows: OutputRows, path: Path, form: Format) -> int:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def export_stream(rows: OutputRows, stream: BinaryIO, form: Format) -> int:
-    """Write rows to an open stream; returns how many."""
-    return _write_parquet(rows, stream) if form is Format.PARQUET else _write_jsonl(rows, stream)
+def export_stream(rows: OutputRows, stream: BinaryIO, form: OutputFormat) -> int:
+    """Write rows to an open stream; returns how many.
 
-
-def json_lines(table: pa.Table) -> Iterator[bytes]:
-    """One JSON object a row, each with its line break; see docs/output.md for the types."""
-    expand = _is_text(table.schema, EXTRA_KEYS)
-    plain = pa.schema([f.with_type(_json_type(f.type)) for f in table.schema])
-    for batch in table.cast(plain, safe=False).to_batches(max_chunksize=_JSON_ROWS):
-        for row in batch.to_pylist(maps_as_pydicts="lossy"):
-            if expand:
-                row[EXTRA_KEYS] = _json_object(row[EXTRA_KEYS])
-            yield orjson.dumps(
-                row, default=_json_value, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
-            )
+    Raises:
+        UsageError: a column has no form in JSON.
+        OSError: the stream takes no more; a BrokenPipeError if its reader went away.
+    """
+    if form is OutputFormat.PARQUET:
+        return _write_parquet(rows, stream)
+    columns = COLUMNS if form is OutputFormat.OPENAI else None
+    written = 0
+    for table in rows.groups(columns):
+        if form is OutputFormat.OPENAI:
+            stream.writelines(openai_lines(table, rows.job, rows.version))
+        else:
+            stream.writelines(json_lines(table))
+        written += table.num_rows
+    return written
 
 
 def _write_parquet(rows: OutputRows, stream: BinaryIO) -> int:
@@ -65,14 +61,6 @@ def _write_parquet(rows: OutputRows, stream: BinaryIO) -> int:
         for table in rows.groups():
             writer.write_table(table.cast(rows.schema), row_group_size=max(1, table.num_rows))
             written += table.num_rows
-    return written
-
-
-def _write_jsonl(rows: OutputRows, stream: BinaryIO) -> int:
-    written = 0
-    for table in rows.groups():
-        stream.writelines(json_lines(table))
-        written += table.num_rows
     return written
 
 
@@ -124,56 +112,3 @@ class _Counted:
 
     def seekable(self) -> bool:
         return False
-
-
-def _is_text(schema: pa.Schema, name: str) -> bool:
-    return name in schema.names and pa.types.is_string(schema.field(name).type)
-
-
-def _json_object(text: str | None) -> Any:
-    """The extra keys of a JSONL row. A Parquet column of that name may hold any text."""
-    if text is None or not text.startswith("{"):
-        return text
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
-    return orjson.Fragment(text)
-
-
-def _json_type(kind: pa.DataType) -> pa.DataType:
-    """Python's times have no nanoseconds: these types become the same in microseconds."""
-    types = pa.types
-    if types.is_timestamp(kind) and kind.unit == "ns":
-        return pa.timestamp("us", kind.tz)
-    if types.is_time64(kind) and kind.unit == "ns":
-        return pa.time64("us")
-    if types.is_duration(kind) and kind.unit == "ns":
-        return pa.duration("us")
-    if types.is_dictionary(kind):
-        return _json_type(kind.value_type)
-    if types.is_struct(kind):
-        return pa.struct([f.with_type(_json_type(f.type)) for f in kind])
-    if types.is_map(kind):
-        return pa.map_(_json_type(kind.key_type), _json_type(kind.item_type))
-    for test, make in _LISTS:
-        if test(kind):
-            return make(kind.value_field.with_type(_json_type(kind.value_type)))
-    return kind
-
-
-_LISTS: list[tuple[Callable[[Any], bool], Callable[[Any], Any]]] = [
-    (pa.types.is_list, pa.list_),
-    (pa.types.is_large_list, pa.large_list),
-]
-
-
-def _json_value(value: Any) -> Any:
-    """What JSON has no type for."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    raise TypeError(f"{type(value).__name__} has no form in JSON")

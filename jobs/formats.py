@@ -1,4 +1,4 @@
-"""The two file formats of rows; light, so that the command line can name them at once."""
+"""The file formats of rows; light, so that the command line can name them at once."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ from pathlib import Path
 
 
 class Format(StrEnum):
+    """What an input may be."""
+
     PARQUET = "parquet"
     JSONL = "jsonl"
 
 
-def format_of(path: Path) -> Format | None:
-    """The format that a file name tells."""
+class OutputFormat(StrEnum):
+    """How answers may be written."""
+
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+    OPENAI = "openai"  # JSONL, each line as in the output file of an OpenAI batch
+
+
+def format_of(path: Path) -> OutputFormat | None:
+    """The format that the name of an output file tells."""
     known = {
-        ".parquet": Format.PARQUET,
-        ".pq": Format.PARQUET,
-        ".jsonl": Format.JSONL,
-        ".ndjson": Format.JSONL,
-        ".json": Format.JSONL,
+        ".parquet": OutputFormat.PARQUET,
+        ".pq": OutputFormat.PARQUET,
+        ".jsonl": OutputFormat.JSONL,
+        ".ndjson": OutputFormat.JSONL,
+        ".json": OutputFormat.JSONL,
     }
     return known.get(path.suffix.lower())

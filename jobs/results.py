@@ -19,7 +19,13 @@ from jobs.store import Store
 
 
 class OutputRows(Protocol):
-    """Output rows of a job in row order."""
+    """Output rows of a version of a job, in row order."""
+
+    @property
+    def job(self) -> JobRecord: ...
+
+    @property
+    def version(self) -> int: ...
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -40,8 +46,9 @@ class PublishedVersion:
         manifest: see docs/output.md.
     """
 
-    def __init__(self, folder: JobFolder, version: int) -> None:
+    def __init__(self, folder: JobFolder, job: JobRecord, version: int) -> None:
         self._folder = folder
+        self.job = job
         self.version = version
         self.path = folder.at(layout.version_folder(version))
         self.manifest: dict[str, Any] = read_manifest(folder, version)
@@ -58,12 +65,13 @@ class PartialOutput:
 
     def __init__(self, store: Store, storage: Storage, job: JobRecord) -> None:
         self._store = store
-        self._job = job
+        self.job = job
+        self.version = job.version
         self._folder = storage.job(job.folder)
         self.schema = job_schema(self._folder, layout.input_copy(job.version))
 
     def groups(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        job = self._job
+        job = self.job
         chunks: dict[int, list[ChunkRecord]] = {}
         for chunk in self._store.chunks(job.id, job.version):
             chunks.setdefault(chunk.window, []).append(chunk)
@@ -88,7 +96,7 @@ def open_version(storage: Storage, job: JobRecord, version: int | None = None) -
         raise OutputNotReady(_why_not(job))
     if version is not None and not 1 <= version <= newest:
         raise OutputNotReady(f"job {job.id} has no version {version}; the newest is {newest}")
-    return PublishedVersion(storage.job(job.folder), version or newest)
+    return PublishedVersion(storage.job(job.folder), job, version or newest)
 
 
 def open_partial(store: Store, storage: Storage, job: JobRecord) -> OutputRows:

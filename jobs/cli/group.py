@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -11,10 +12,13 @@ import typer
 from typer.core import TyperGroup
 
 from jobs.cli.console import note
-from jobs.errors import JobsError, UsageError
+from jobs.errors import JobsError, StorageError, UsageError
 
 BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 INTERRUPTED = 130
+# What a disk says that takes no more. Everything but stdout is written by code that knows what it
+# writes, and says so in an error of ours.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 # Base of all errors of the command line itself (unknown option, missing argument, …).
 _BadUsage: type[Any] = typer.BadParameter.__mro__[1]
@@ -48,16 +52,21 @@ class Commands(Helpful):
             code = UsageError.exit_code
         except typer.Abort:
             code = INTERRUPTED
-        sys.exit(code if isinstance(code, int) else 0)
+        except OSError as error:
+            code = _stdout_failed(error)
+        code = code if isinstance(code, int) else 0
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            code = code or _stdout_failed(error)
+            _drop_stdout()
+        sys.exit(code)
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
+            return super().invoke(ctx)
         except BrokenPipeError:
-            # What is still buffered must not be flushed into the broken pipe at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_stdout()
             raise typer.Exit(BROKEN_PIPE) from None
         except JobsError as error:
             if ctx.params.get("debug"):
@@ -65,3 +74,18 @@ class Commands(Helpful):
             else:
                 note(f"Error: {error}")
             raise typer.Exit(error.exit_code) from None
+
+
+def _stdout_failed(error: OSError) -> int:
+    """The exit code of a command that could not write to stdout. Says why, unless it is a pipe."""
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE
+    if error.errno not in _FULL:
+        raise error
+    note(f"Error: cannot write to stdout: {error.strerror}")
+    return StorageError.exit_code
+
+
+def _drop_stdout() -> None:
+    """Let go of what is still buffered: at exit it would be written, and fail, once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,8 +11,8 @@ from jobs.cli.console import note, plural
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import JobId
 from jobs.cli.target import Target, chosen_target
-from jobs.errors import UsageError
-from jobs.formats import Format
+from jobs.errors import StorageError, UsageError
+from jobs.formats import OutputFormat
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
@@ -25,9 +25,12 @@ def results(
         str, typer.Option("--output", "-o", metavar="PATH", help="A file, or - for stdout.")
     ] = "-",
     form: Annotated[
-        Format | None,
+        OutputFormat | None,
         typer.Option(
-            "--format", help="By PATH's name if not given; JSONL on stdout.", show_default=False
+            "--format",
+            help="By PATH's name if not given; JSONL on stdout. openai is JSONL in the form of "
+            "an OpenAI batch's output.",
+            show_default=False,
         ),
     ] = None,
     partial: Annotated[
@@ -44,6 +47,7 @@ def results(
       pagemill results job_abcdefgh -o answers.parquet
       pagemill results job_abcdefgh | jq -r .text
       pagemill results job_abcdefgh --partial -o so-far.jsonl
+      pagemill results job_abcdefgh --format openai -o batch_output.jsonl
     """
     if partial and version is not None:
         raise UsageError("--partial and --version cannot be given together")
@@ -57,15 +61,25 @@ def results(
 
 
 def write_rows(rows: OutputRows, target: Target) -> int:
-    """Write rows to a file or to stdout; says how many went into a file, and returns it."""
+    """Write rows to a file or to stdout; says how many went into a file, and returns it.
+
+    Raises:
+        UsageError: a column has no form in the target's format.
+        StorageError: the file or stdout cannot be written.
+    """
     from jobs.export import export_file, export_stream
 
-    if target.path is None:
-        number = export_stream(rows, sys.stdout.buffer, target.form)
-        sys.stdout.buffer.flush()
-    else:
+    if target.path is not None:
         number = export_file(rows, target.path, target.form)
         note(f"{plural(number, 'row')} in {target.given}")
+        return number
+    try:
+        number = export_stream(rows, sys.stdout.buffer, target.form)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # `jobs.cli.group` ends quietly
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot write to stdout: {error.strerror or error}") from error
     return number
 
 

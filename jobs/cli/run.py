@@ -20,7 +20,7 @@ from jobs.cli.watching import progress_display
 from jobs.cli.worker import worker_command
 from jobs.cli.worker_process import WorkerProcess
 from jobs.errors import StorageError, UsageError
-from jobs.formats import Format
+from jobs.formats import OutputFormat
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,8 +47,11 @@ def run(
         ),
     ] = None,
     output_format: Annotated[
-        Format | None,
-        typer.Option(help="By PATH's name if not given; JSONL on stdout.", show_default=False),
+        OutputFormat | None,
+        typer.Option(
+            help="parquet, jsonl or openai; by PATH's name if not given, and JSONL on stdout.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Submit a file, answer it with a worker of our own, and wait until it is done.

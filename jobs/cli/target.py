@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from jobs.errors import UsageError
-from jobs.formats import Format, format_of
+from jobs.formats import OutputFormat, format_of
 
 STDOUT = "-"
 
@@ -25,7 +25,7 @@ class Target:
 
     given: str
     path: Path | None
-    form: Format
+    form: OutputFormat
 
     def refuse_input(self, source: str) -> None:
         """See that the file is no input of the job.
@@ -48,7 +48,7 @@ class Target:
             )
 
 
-def chosen_target(output: str, form: Format | None, format_option: str) -> Target:
+def chosen_target(output: str, form: OutputFormat | None, format_option: str) -> Target:
     """The target that was asked for; it is not touched.
 
     Args:
@@ -58,26 +58,26 @@ def chosen_target(output: str, form: Format | None, format_option: str) -> Targe
         UsageError: the file could not be written, or its format is not clear.
     """
     if output == STDOUT:
-        if form is Format.PARQUET and sys.stdout.isatty():
+        if form is OutputFormat.PARQUET and sys.stdout.isatty():
             raise UsageError(
                 f"Parquet is not for a terminal; name a file with -o, or use {format_option} jsonl"
             )
-        return Target(output, None, form or Format.JSONL)
+        return Target(output, None, form or OutputFormat.JSONL)
     path = Path(os.path.realpath(os.path.expanduser(output)))
     _check_writable(output, path)
     return Target(output, path, form or _format_of(output, format_option))
 
 
-def _format_of(output: str, format_option: str) -> Format:
+def _format_of(output: str, format_option: str) -> OutputFormat:
     """By the ending; Parquet, if there is none."""
     path = Path(output)
     known = format_of(path)
     if known is None and path.suffix:
         raise UsageError(
             f"-o {output}: the ending {path.suffix} names no format; use .parquet or .jsonl, or "
-            f"say {format_option} parquet or {format_option} jsonl"
+            f"say {format_option} parquet, {format_option} jsonl or {format_option} openai"
         )
-    return known or Format.PARQUET
+    return known or OutputFormat.PARQUET
 
 
 def _check_writable(output: str, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from jobs.cli.deployment import Deployment
 from jobs.errors import StorageError
 from jobs.records import JobRecord
 from tests.support.command_line import CommandLine
+from tests.support.openai_shapes import check_line
 from tests.support.played_job import PlayedJob
 
 pytestmark = pytest.mark.quick
@@ -153,3 +155,42 @@ def test_run_says_where_the_answers_are_if_they_could_not_be_written(
     assert "answer 1" in out
     assert "No space left" in err
     assert f"`pagemill results {job['id']} -o PATH`" in err
+
+
+def test_answers_as_the_output_of_an_openai_batch(
+    cli: CommandLine, rows: Path, tmp_path: Path, played: None
+) -> None:
+    target = tmp_path / "batch_output.jsonl"
+    _, err = cli(
+        "run", str(rows), "--model", "the-model", "-o", str(target), "--output-format", "openai"
+    )
+    assert f"2 rows in {target}" in err
+    lines = [json.loads(line) for line in target.read_text().splitlines()]
+    for line in lines:
+        check_line(line)
+    assert [line["custom_id"] for line in lines] == ["row-0", "row-1"]
+    assert lines[1]["response"]["body"]["choices"][0]["text"] == "answer 1"
+
+    job_id = cli.json("list")[0]["id"]
+    for more in ((), ("--version", "1"), ("--partial",)):
+        out, _ = cli("results", job_id, "--format", "openai", *more)
+        assert out == target.read_text()
+    again = tmp_path / "again.jsonl"
+    cli("results", job_id, "--format", "openai", "-o", str(again))
+    assert again.read_text() == target.read_text()
+
+
+def test_partial_answers_of_a_job_that_runs_have_the_form_too(cli: CommandLine) -> None:
+    job_id = cli.submit("no json", {"prompt": "a", "custom_id": "x"}, {"prompt": "b"})
+    with cli.store() as store:
+        job = PlayedJob(store, cli.storage, job_id)
+        job.spool(job.claim(), [1])
+
+    out, _ = cli("results", job_id, "--partial", "--format", "openai")
+
+    lines = [json.loads(line) for line in out.splitlines()]
+    for line in lines:
+        check_line(line)
+    assert [line["custom_id"] for line in lines] == ["row-0", "x"]
+    assert lines[0]["error"]["code"] == "invalid_json"
+    assert lines[0]["error"]["line"] == 1

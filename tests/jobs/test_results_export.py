@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import io
 import json
 import os
@@ -16,8 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.errors import StorageError, UsageError
-from jobs.export import export_file, export_stream, json_lines
-from jobs.formats import Format, format_of
+from jobs.export import export_file, export_stream
+from jobs.formats import OutputFormat, format_of
+from jobs.json_rows import json_lines
+from jobs.json_values import json_values
+from jobs.records import Choice, JobRecord, RowResult, TokenLogprob, TopLogprob
+from jobs.result_table import result_table
 from jobs.schema import ERROR
 
 pytestmark = pytest.mark.quick
@@ -33,6 +35,9 @@ TABLE = pa.table(
 
 class Rows:
     """Output rows from memory."""
+
+    job: JobRecord
+    version = 1
 
     def __init__(self, *tables: pa.Table) -> None:
         self.tables = tables
@@ -51,7 +56,7 @@ def as_json(**columns: pa.Array) -> dict[str, Any]:
 def test_jsonl_has_one_object_a_row_with_its_error_or_null(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
 
-    assert export_file(Rows(TABLE, TABLE), path, Format.JSONL) == 4
+    assert export_file(Rows(TABLE, TABLE), path, OutputFormat.JSONL) == 4
 
     lines = path.read_text("utf-8").splitlines()
     assert len(lines) == 4
@@ -67,22 +72,22 @@ def test_jsonl_has_one_object_a_row_with_its_error_or_null(tmp_path: Path) -> No
 def test_parquet_is_one_file_with_the_types_of_the_output(tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
 
-    assert export_file(Rows(TABLE, TABLE), path, Format.PARQUET) == 4
+    assert export_file(Rows(TABLE, TABLE), path, OutputFormat.PARQUET) == 4
 
     assert pq.read_table(path).equals(pa.concat_tables([TABLE, TABLE]))
 
 
 def test_no_rows_give_a_valid_file(tmp_path: Path) -> None:
-    assert export_file(Rows(TABLE.slice(0, 0)), tmp_path / "a.parquet", Format.PARQUET) == 0
+    assert export_file(Rows(TABLE.slice(0, 0)), tmp_path / "a.parquet", OutputFormat.PARQUET) == 0
     assert pq.read_table(tmp_path / "a.parquet").num_rows == 0
-    assert export_file(Rows(TABLE.slice(0, 0)), tmp_path / "a.jsonl", Format.JSONL) == 0
+    assert export_file(Rows(TABLE.slice(0, 0)), tmp_path / "a.jsonl", OutputFormat.JSONL) == 0
     assert (tmp_path / "a.jsonl").read_bytes() == b""
 
 
 def test_parquet_can_be_written_to_a_pipe() -> None:
     reader, writer = os.pipe()
     with open(writer, "wb") as stream:
-        export_stream(Rows(TABLE), stream, Format.PARQUET)
+        export_stream(Rows(TABLE), stream, OutputFormat.PARQUET)
     with open(reader, "rb") as stream:
         content = stream.read()
 
@@ -97,7 +102,7 @@ def test_a_file_is_replaced_at_the_end_or_not_at_all(tmp_path: Path) -> None:
 
     path = tmp_path / "out.jsonl"
     path.write_text("old")
-    for form in Format:
+    for form in (OutputFormat.PARQUET, OutputFormat.JSONL):
         with pytest.raises(StorageError, match="gone"):
             export_file(Broken(TABLE), path, form)
 
@@ -107,9 +112,9 @@ def test_a_file_is_replaced_at_the_end_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_folder_or_a_missing_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder"):
-        export_file(Rows(TABLE), tmp_path, Format.JSONL)
+        export_file(Rows(TABLE), tmp_path, OutputFormat.JSONL)
     with pytest.raises(StorageError, match=r"cannot write .*No such file or directory"):
-        export_file(Rows(TABLE), tmp_path / "none" / "out.jsonl", Format.JSONL)
+        export_file(Rows(TABLE), tmp_path / "none" / "out.jsonl", OutputFormat.JSONL)
 
 
 def test_devices_and_links_are_written_through(tmp_path: Path) -> None:
@@ -118,8 +123,8 @@ def test_devices_and_links_are_written_through(tmp_path: Path) -> None:
     link = tmp_path / "link.jsonl"
     link.symlink_to(target)
 
-    export_file(Rows(TABLE), Path(os.devnull), Format.JSONL)
-    export_file(Rows(TABLE), link, Format.JSONL)
+    export_file(Rows(TABLE), Path(os.devnull), OutputFormat.JSONL)
+    export_file(Rows(TABLE), link, OutputFormat.JSONL)
 
     assert Path(os.devnull).is_char_device()
     assert link.is_symlink()
@@ -136,70 +141,63 @@ def test_a_column_called_input_that_holds_other_text_is_text(text: str) -> None:
     assert as_json(input=pa.array([text]))["input"] == text
 
 
-def test_carried_columns_keep_their_own_types() -> None:
-    moment = datetime.datetime(2030, 1, 31, 8, 0, tzinfo=datetime.UTC)
-    row = as_json(
-        whole=pa.array([2**63 - 1]),
-        real=pa.array([1.5]),
-        nan=pa.array([float("nan")]),
-        infinite=pa.array([float("inf")]),
-        half=pa.array([0.5], pa.float16()),
-        truth=pa.array([True]),
-        binary=pa.array([b"\x00\xff"]),
-        decimal=pa.array([decimal.Decimal("1.10")]),
-        day=pa.array([moment.date()]),
-        moment=pa.array([moment], pa.timestamp("us", "UTC")),
-        naive=pa.array([moment.replace(tzinfo=None)], pa.timestamp("s")),
-        seconds=pa.array([datetime.timedelta(seconds=90)]),
-        list=pa.array([[1.0, float("nan")]]),
-        struct=pa.array([{"when": moment, "raw": b"\x01"}]),
-        map=pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
-        category=pa.array(["red"]).dictionary_encode(),
-    )
+def test_bytes_of_tokens_are_integers_and_those_of_others_base64() -> None:
+    token = TokenLogprob(5, "é", "é".encode(), -0.5, (TopLogprob(6, "x", -1.5),))
+    choices = (Choice("é", "stop", 1, (token,)), Choice("", "stop", 1))
+    rows = result_table([RowResult(0, "é", "stop", choices=choices, logprobs=(token,))])
+    rows = rows.append_column("mine", pa.array([b"\x00\xff"]))
 
-    assert row == {
-        "whole": 2**63 - 1,
-        "real": 1.5,
-        "nan": None,
-        "infinite": None,
-        "half": 0.5,
-        "truth": True,
-        "binary": "AP8=",
-        "decimal": "1.10",
-        "day": "2030-01-31",
-        "moment": "2030-01-31T08:00:00+00:00",
-        "naive": "2030-01-31T08:00:00",
-        "seconds": 90.0,
-        "list": [1.0, None],
-        "struct": {"when": "2030-01-31T08:00:00+00:00", "raw": "AQ=="},
-        "map": {"k": 1},
-        "category": "red",
-    }
+    row = json.loads(next(json_lines(rows)))
+
+    shown = {
+        "token_id": 5, "token": "é", "bytes": [195, 169], "logprob": -0.5,
+        "top": [{"token_id": 6, "token": "x", "logprob": -1.5}],
+    }  # fmt: skip
+    assert row["logprobs"] == row["choices"][0]["logprobs"] == [shown]
+    assert row["choices"][1]["logprobs"] is None
+    assert row["mine"] == "AP8="
 
 
-@pytest.mark.parametrize("wrap", [pa.list_, pa.large_list, lambda kind: kind])
-def test_nanoseconds_are_cut_to_microseconds(wrap: Any) -> None:
-    kind = pa.struct([("t", pa.timestamp("ns"))])
-    value = {"t": 1_893_456_000_123_456_789}
-    column = pa.array([value] if wrap(kind) == kind else [[value]], wrap(kind))
+def test_a_column_without_a_form_in_json_is_named() -> None:
+    twice = pa.struct([("a", pa.int8()), ("a", pa.int8())])
+    with pytest.raises(UsageError, match=r"column 'odd' \(struct.*two fields of one name.*Parquet"):
+        as_json(fine=pa.array([1]), odd=pa.array([None], twice))
 
-    row = as_json(x=column, clock=pa.array([1_234_567], pa.time64("ns")))
 
-    found = row["x"] if wrap(kind) == kind else row["x"][0]
-    assert found == {"t": "2030-01-01T00:00:00.123456"}
-    assert row["clock"] == "00:00:00.001234"
+def test_a_column_that_is_nested_too_deep_for_json_is_named(tmp_path: Path) -> None:
+    column = pa.array([1])
+    for _ in range(300):
+        column = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), column)
+    with pytest.raises(UsageError, match="column 'deep'"):
+        export_file(
+            Rows(pa.table({"fine": [1], "deep": column})), tmp_path / "a.jsonl", OutputFormat.JSONL
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_few_rows_are_objects_at_once_where_rows_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    def convert(column: pa.Array, **options: Any) -> list[Any]:
+        sizes.append(column.nbytes)
+        return json_values(column, **options)
+
+    sizes: list[int] = []
+    monkeypatch.setattr("jobs.json_rows.json_values", convert)
+    table = pa.table({"text": ["x" * 300_000] * 40})
+
+    assert len(list(json_lines(table))) == 40
+    assert max(sizes) <= 1 << 20
 
 
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        ("a.parquet", Format.PARQUET),
-        ("a.PQ", Format.PARQUET),
-        ("a.jsonl", Format.JSONL),
-        ("a.ndjson", Format.JSONL),
+        ("a.parquet", OutputFormat.PARQUET),
+        ("a.PQ", OutputFormat.PARQUET),
+        ("a.jsonl", OutputFormat.JSONL),
+        ("a.ndjson", OutputFormat.JSONL),
         ("a.csv", None),
         ("a", None),
     ],
 )
-def test_the_format_by_the_name(name: str, form: Format | None) -> None:
+def test_the_format_by_the_name(name: str, form: OutputFormat | None) -> None:
     assert format_of(Path(name)) is form

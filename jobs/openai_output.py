@@ -1,0 +1,176 @@
+"""Output rows as the lines of an OpenAI batch's output file.
+
+https://platform.openai.com/docs/api-reference/batch/request-output says what such a line is.
+A row's own data (its carried columns) has no place in it.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from jobs.json_rows import rows_as_json
+from jobs.records import JobRecord
+from jobs.schema import COMPLETION
+
+COLUMNS = [
+    "row_index", "custom_id", "text", "finish_reason", "prompt_tokens", "cached_tokens",
+    "completion_tokens", "error", "model", "endpoint", "choices", "logprobs",
+]  # fmt: skip
+LEAST_LOGPROB = -9999.0  # OpenAI's word for "very unlikely"; JSON has no infinity
+
+
+def openai_lines(table: pa.Table, job: JobRecord, version: int) -> Iterator[bytes]:
+    """One JSON object a row, each with its line break.
+
+    Ids and times depend on the job, the version and the row alone, so that a version reads the
+    same each time.
+
+    Args:
+        table: output rows with at least `COLUMNS`.
+    """
+    created = int(job.created_at.timestamp())
+    for row in rows_as_json(table.select(COLUMNS)):
+        name = f"{job.id.removeprefix('job_')}-v{version}-{row['row_index']}"
+        yield orjson.dumps(_line(row, name, created), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _line(row: dict[str, Any], name: str, created: int) -> dict[str, Any]:
+    response = None
+    if row["error"] is None:
+        make = _completion if row["endpoint"] == COMPLETION else _chat
+        body = make(row, name, created)
+        response = {"status_code": 200, "request_id": f"req_{name}", "body": body}
+    return {
+        "id": f"batch_req_{name}",
+        "custom_id": row["custom_id"] or f"row-{row['row_index']}",
+        "response": response,
+        "error": _error(row["error"]),
+    }
+
+
+def _error(error: dict[str, Any] | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    where = {"line": error["line"], "param": error["field"]}
+    return {
+        "code": error["code"],
+        "message": error["message"],
+        **{name: value for name, value in where.items() if value is not None},
+    }
+
+
+def _chat(row: dict[str, Any], name: str, created: int) -> dict[str, Any]:
+    choices = [
+        {
+            "index": index,
+            "message": {"role": "assistant", "content": choice["text"], "refusal": None},
+            "logprobs": _chat_logprobs(choice["logprobs"]),
+            "finish_reason": choice["finish_reason"],
+        }
+        for index, choice in enumerate(_choices(row))
+    ]
+    return _body(row, f"chatcmpl-{name}", "chat.completion", created, choices)
+
+
+def _completion(row: dict[str, Any], name: str, created: int) -> dict[str, Any]:
+    choices = [
+        {
+            "index": index,
+            "text": choice["text"],
+            "logprobs": _completion_logprobs(choice["text"], choice["logprobs"]),
+            "finish_reason": choice["finish_reason"],
+        }
+        for index, choice in enumerate(_choices(row))
+    ]
+    return _body(row, f"cmpl-{name}", "text_completion", created, choices)
+
+
+def _choices(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row of one answer is itself the only choice."""
+    choices: list[dict[str, Any]] = [row] if row["choices"] is None else row["choices"]
+    return choices
+
+
+def _body(
+    row: dict[str, Any], answer_id: str, kind: str, created: int, choices: list[dict[str, Any]]
+) -> dict[str, Any]:
+    prompt, completion = row["prompt_tokens"], row["completion_tokens"]
+    return {
+        "id": answer_id,
+        "object": kind,
+        "created": created,
+        "model": row["model"],
+        "choices": choices,
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": row["cached_tokens"]},
+        },
+        "system_fingerprint": None,
+    }
+
+
+def _chat_logprobs(tokens: list[dict[str, Any]] | None) -> dict[str, Any] | None:
+    if tokens is None:
+        return None
+    content = [
+        {
+            "token": token["token"],
+            "logprob": _logprob(token),
+            "bytes": token["bytes"],
+            "top_logprobs": [
+                {"token": top["token"], "logprob": _logprob(top), "bytes": _bytes(top, token)}
+                for top in token["top"]
+            ],
+        }
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _completion_logprobs(text: str, tokens: list[dict[str, Any]] | None) -> dict[str, Any] | None:
+    if tokens is None:
+        return None
+    return {
+        "tokens": [token["token"] for token in tokens],
+        "token_logprobs": [_logprob(token) for token in tokens],
+        # The chosen token is always among them, as in OpenAI's answers. Of tokens that read the
+        # same (such as parts of characters) the likeliest counts.
+        "top_logprobs": [
+            {t["token"]: _logprob(t) for t in sorted([token, *token["top"]], key=_logprob)}
+            for token in tokens
+        ],
+        "text_offset": _offsets(text, tokens),
+    }
+
+
+def _offsets(text: str, tokens: list[dict[str, Any]]) -> list[int]:
+    """Where in the text each token begins, in characters.
+
+    A token that goes on with a character begins where that character does.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    offsets, length = [], 0
+    for token in tokens:
+        offsets.append(min(length, len(text)))
+        length += len(decoder.decode(bytes(token["bytes"])))
+    return offsets
+
+
+def _logprob(token: dict[str, Any]) -> float:
+    value: float = token["logprob"]
+    return max(value, LEAST_LOGPROB)
+
+
+def _bytes(top: dict[str, Any], chosen: dict[str, Any]) -> list[int] | None:
+    """Null where the token is no text by itself, as OpenAI has it."""
+    if top["token_id"] == chosen["token_id"]:
+        own: list[int] = chosen["bytes"]
+        return own
+    return None if "\ufffd" in top["token"] else list(top["token"].encode())
