@@ -12,19 +12,32 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs import layout
 from jobs.errors import JobsError, OutputError
 from jobs.garbage import collect
 from jobs.gather import gathered
 from jobs.manifest import FileEntry, describe, manifest_bytes, manifest_files, read_manifest
-from jobs.parts import FileFacts, job_schema, some, write_output
-from jobs.records import Counts, JobRecord, MergeLease, WindowSpec
+from jobs.parts import FileFacts, job_schema, open_parquet, read_chunk_input, some, write_output
+from jobs.records import (
+    ChunkRecord,
+    Counts,
+    ErrorTally,
+    JobRecord,
+    MergeLease,
+    RowErrorInfo,
+    RowResult,
+    WindowSpec,
+)
 from jobs.storage import JobFolder, Storage
 from jobs.store import Store
+from jobs.tables import STOP_REASONS
+from jobs.tallies import tally_errors
 
 log = logging.getLogger("pagemill.finalize")
 
@@ -102,9 +115,10 @@ def finalize_job(store: Store, storage: Storage, lease: MergeLease) -> bool:
         files = manifest_files(read_manifest(folder, lease.version))
     folder.create_once(layout.success(lease.version), b"")
     counts = sum((entry.counts for entry in files), Counts())
-    if not store.finish_job(lease, counts):
+    chunks = store.chunks(job.id, lease.version)
+    if not store.finish_job(lease, counts, _errors_of_stopped(folder, lease, chunks)):
         return False
-    collect(folder, lease.version, store.chunks(job.id, lease.version), lease.merged)
+    collect(folder, lease.version, chunks, lease.merged)
     log.info("job %s: version %d is published, %d rows", job.id, lease.version, rows)
     return True
 
@@ -173,6 +187,31 @@ def _write_window(
             )
         facts = FileFacts(job.id, lease.version, job.model)
         write_output(folder, path, order.groups(), order.schema, facts)
+
+
+def _errors_of_stopped(
+    folder: JobFolder, lease: MergeLease, chunks: Iterable[ChunkRecord]
+) -> tuple[ErrorTally, ...]:
+    """Errors of failed rows whose chunk was stopped; those of other chunks came with a commit."""
+    copy = layout.input_copy(lease.version)
+    stopped: dict[int, list[pa.ChunkedArray]] = {}
+    for chunk in chunks:
+        if chunk.part is None:
+            rows = read_chunk_input(folder, copy, chunk.ordinal).column("row_index")
+            stopped.setdefault(chunk.window, []).append(rows)
+
+    def failed() -> Iterator[RowResult]:
+        for window, columns in stopped.items():
+            rows = pa.concat_arrays([array for column in columns for array in column.chunks])
+            with open_parquet(folder, lease.merged[window]) as file:
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group, ["row_index", "error"])
+                    table = table.filter(pc.is_in(table["row_index"], rows))
+                    for row in table.filter(table["error"].is_valid()).to_pylist():
+                        if row["error"]["code"] not in STOP_REASONS:
+                            yield RowResult(row["row_index"], error=RowErrorInfo(**row["error"]))
+
+    return tally_errors(failed())
 
 
 def _published(folder: JobFolder, lease: MergeLease) -> Iterator[FileEntry]:

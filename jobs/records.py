@@ -33,6 +33,17 @@ class Counts:
             self.completion_tokens + other.completion_tokens,
         )
 
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(
+            self.completed - other.completed,
+            self.failed - other.failed,
+            self.cancelled - other.cancelled,
+            self.expired - other.expired,
+            self.prompt_tokens - other.prompt_tokens,
+            self.cached_tokens - other.cached_tokens,
+            self.completion_tokens - other.completion_tokens,
+        )
+
     @property
     def rows(self) -> int:
         return self.completed + self.failed + self.cancelled + self.expired
@@ -232,13 +243,18 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """A job as a watcher sees it: committed counts plus those of the chunks that were begun."""
+    """A job as a watcher sees it: committed counts plus those of the chunks that were begun.
+
+    Attributes:
+        workers_alive: workers of the job's model that are alive, whatever they work on.
+    """
 
     job: JobRecord
     counts: Counts
     chunks_running: int
     chunks_done: int
     now: datetime
+    workers_alive: int = 0
 
 
 @dataclass(frozen=True, slots=True)

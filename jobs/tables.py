@@ -1,11 +1,15 @@
 """The tables of the job queue.
 
-    jobs     one row a job: its state, what decides its answers, its counts
-    windows  one row for each run of input rows that is planned and merged as one, by version
-    chunks   one row for each piece of work that a worker leases, by version
+    jobs        one row a job: its state, what decides its answers, its counts
+    windows     one row for each run of input rows that is planned and merged as one, by version
+    chunks      one row for each piece of work that a worker leases, by version
+    row_errors  how many rows have no answer, by version, source and error code
+    workers     one row a worker process: what it said of itself, and when
 
 A lease is three columns: `lease_owner`, `lease_expires_at` (by the database's clock) and
 `lease_epoch`, the fencing token. An epoch only ever grows, also over retries.
+
+What people poll are the views of `jobs.views`.
 """
 
 from __future__ import annotations
@@ -28,14 +32,16 @@ from sqlalchemy import (
     String,
     Table,
     literal,
+    text,
 )
+from sqlalchemy.types import Double
 
 from jobs.records import Counts
 from jobs.sqltypes import SafeText, UtcDateTime
 from jobs.states import ChunkState, JobState
 
 # The newest migration. `Database.check_revision` compares it with what a database says.
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 
 metadata = MetaData(
     naming_convention={
@@ -50,6 +56,12 @@ metadata = MetaData(
 COUNT_NAMES = tuple(f.name for f in dataclasses.fields(Counts))
 
 STOP_REASONS = ("cancelled", "expired")
+
+# Where a row met its error: in the check of the input, or in a worker.
+AT_SUBMIT, IN_WORKER = "submit", "worker"
+
+WORKER_STATES = ("starting", "ready", "draining", "failed", "stopped")
+LEFT = ("failed", "stopped")  # states of workers that have ended and said so
 
 
 def _one_of(column: str, values: Iterable[str]) -> str:
@@ -91,6 +103,10 @@ jobs = Table(
     Column("chunks_total", Integer, nullable=False),
     Column("chunks_left", Integer, nullable=False),
     *_counts(),
+    Column("chunks_done", Integer, nullable=False, server_default=text("0")),
+    # What there was already when the version began, so that its speed can be told.
+    Column("rows_at_start", BigInteger, nullable=False, server_default=text("0")),
+    Column("tokens_at_start", BigInteger, nullable=False, server_default=text("0")),
     Column("stop_reason", String(16)),
     Column("error_code", String(64)),
     Column("error_message", SafeText),
@@ -154,6 +170,61 @@ chunks = Table(
     _counts_are_counts(),
 )
 
+# Rows that were refused at submit are never tried again and belong to every version; those of
+# workers belong to the version that computed them. A commit adds to what is there, so that a
+# job has a few rows here, however many chunks it has.
+row_errors = Table(
+    "row_errors",
+    metadata,
+    Column("job_id", String(64), ForeignKey("jobs.id"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("source", String(16), nullable=False),
+    Column("code", String(64), nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    # The first of these rows in the input, as an example.
+    Column("row_index", BigInteger, nullable=False),
+    Column("line", BigInteger),
+    Column("field", SafeText),
+    Column("message", SafeText, nullable=False),
+    PrimaryKeyConstraint("job_id", "version", "source", "code"),
+    CheckConstraint(_one_of("source", (AT_SUBMIT, IN_WORKER)), name="source"),
+    CheckConstraint("rows > 0", name="rows"),
+)
+
+# No index but the key, so that a heartbeat, which changes all of a row, is cheap; there are as
+# many rows as workers ran in a week.
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", String(255), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("model", SafeText, nullable=False),
+    Column("software", String(64), nullable=False),
+    Column("concurrency", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("message", SafeText),
+    Column("device", String(64)),
+    Column("dtype", String(32)),
+    Column("chunks_held", Integer, nullable=False),
+    Column("rows_completed", BigInteger, nullable=False),
+    Column("rows_failed", BigInteger, nullable=False),
+    Column("running", Integer, nullable=False),
+    Column("waiting", Integer, nullable=False),
+    Column("blocks_used", BigInteger, nullable=False),
+    Column("blocks_cached", BigInteger, nullable=False),
+    Column("blocks_total", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("generated_tokens", BigInteger, nullable=False),
+    Column("preemptions", BigInteger, nullable=False),
+    Column("tokens_per_second", Double, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
+    PrimaryKeyConstraint("id"),
+    CheckConstraint(_one_of("state", WORKER_STATES), name="state"),
+)
+
 # SQLite and PostgreSQL use a partial index only where the statement spells out its condition,
 # so these are rendered as literals and never sent as parameters.
 CHUNK_IS_QUEUED = chunks.c.state == literal(ChunkState.QUEUED.value, literal_execute=True)
@@ -184,10 +255,12 @@ Index(
     sqlite_where=CHUNK_IS_QUEUED,
     postgresql_where=CHUNK_IS_QUEUED,
 )
-# Chunks that a worker began and left: their finished rows are in the spool.
+# Chunks that a worker began and left: their finished rows are in the spool. With the epoch,
+# SQLite prefers it to the larger index of all queued chunks.
 Index(
     "ix_chunks_handed_back",
     chunks.c.job_id,
+    chunks.c.lease_epoch,
     sqlite_where=CHUNK_IS_HANDED_BACK,
     postgresql_where=CHUNK_IS_HANDED_BACK,
 )

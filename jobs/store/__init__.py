@@ -6,13 +6,14 @@ that is dealt with), so that no thread holds a connection while it waits for any
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from jobs.database import Database
 from jobs.records import (
     ChunkLease,
     ChunkRecord,
     Counts,
+    ErrorTally,
     JobProgress,
     JobRecord,
     MergeLease,
@@ -20,16 +21,18 @@ from jobs.records import (
     Plan,
     Renewal,
     WindowRecord,
+    WorkerRecord,
+    WorkerStatus,
 )
 from jobs.states import JobState
-from jobs.store import control, finalize, leases, read, submit, sweep
+from jobs.store import control, finalize, leases, read, submit, sweep, workers
 from jobs.store.rows import ZERO
 
 __all__ = ["Store"]
 
 
 class Store:
-    """Jobs, windows and chunks of one database. Threads may share it.
+    """Jobs, windows, chunks and workers of one database. Threads may share it.
 
     Every method raises `DatabaseError` if the database cannot be reached or stays locked, and
     `JobNotFound` if it is given the id of a job that does not exist.
@@ -76,7 +79,7 @@ class Store:
     def progress(self, job_id: str) -> JobProgress:
         """The job, with the last counts of its chunks that were begun and are not committed."""
         with self._database.read() as connection:
-            return read.progress(connection, job_id)
+            return read.progress(connection, job_id, self._lease_seconds)
 
     def chunks(self, job_id: str, version: int | None = None) -> list[ChunkRecord]:
         """The chunks of a version (None: the job's latest), by ordinal."""
@@ -126,25 +129,80 @@ class Store:
         """
         return self._database.transact(lambda c: leases.release_chunk(c, lease, counts))
 
-    def commit_chunk(self, lease: ChunkLease, part: str, counts: Counts) -> bool:
+    def commit_chunk(
+        self,
+        lease: ChunkLease,
+        part: str,
+        counts: Counts,
+        errors: Sequence[ErrorTally] = (),
+    ) -> bool:
         """Make a part the outcome of its chunk, and add its counts to the job.
 
         The last chunk moves the job on to finalizing.
 
         Args:
             part: path of the finished part, relative to the job's folder.
+            errors: of the part's failed rows, by code; they go in with the commit or not at all.
 
         Returns:
             False if the lease was lost before. True also if this very commit was made before.
         """
-        return self._database.transact(lambda c: leases.commit_chunk(c, lease, part, counts))
+        return self._database.transact(
+            lambda c: leases.commit_chunk(c, lease, part, counts, errors)
+        )
 
     def models_wanted(self) -> list[str]:
         """The models for which chunks are queued."""
         with self._database.read() as connection:
             return leases.models_wanted(connection)
 
+    def register_worker(
+        self,
+        worker_id: str,
+        model: str,
+        concurrency: int,
+        software: str,
+        status: WorkerStatus,
+    ) -> None:
+        """Write down a worker that has just started.
+
+        Args:
+            worker_id: `host:pid:random`, which no worker had before.
+            concurrency: chunks that it works on at once.
+            software: its version of pagemill.
+
+        Raises:
+            ValueError: the id is of another shape, or `status.state` is no state of a worker.
+        """
+        self._database.transact(
+            lambda c: workers.register_worker(c, worker_id, model, concurrency, software, status)
+        )
+
+    def report_worker(self, worker_id: str, status: WorkerStatus) -> bool:
+        """Write down what a worker says of itself, and that it was seen now.
+
+        Returns:
+            False if there is no such worker (it was not seen for long, and was pruned).
+        """
+        return self._database.transact(lambda c: workers.report_worker(c, worker_id, status))
+
+    def workers(self, *, all: bool = False) -> list[WorkerRecord]:
+        """The workers that are alive, the oldest first.
+
+        A worker is alive if it was seen within a lease's length, by the database's clock, and has
+        not said that it stopped or failed.
+
+        Args:
+            all: those that left or were lost in the last days, too.
+        """
+        with self._database.read() as connection:
+            return workers.worker_records(connection, self._lease_seconds, all)
+
     # ---- sweeper
+
+    def prune_workers(self) -> int:
+        """Forget workers that were not seen for a week; returns how many."""
+        return self._database.transact(workers.prune_workers)
 
     def requeue_expired(self) -> int:
         """Take chunks from workers that let their leases run out; how many there were."""
@@ -213,16 +271,20 @@ class Store:
             lambda c: finalize.renew_merge(c, lease, self._lease_seconds)
         )
 
-    def finish_job(self, lease: MergeLease, counts: Counts) -> bool:
+    def finish_job(
+        self, lease: MergeLease, counts: Counts, errors: Sequence[ErrorTally] = ()
+    ) -> bool:
         """Publish the version: the job is completed, cancelled or expired, by `stop_reason`.
 
         Args:
             counts: of all published rows; they replace those of the job.
+            errors: of the failed rows that no commit told of, by code: those that were in the
+                spools of chunks that were stopped.
 
         Returns:
             False if the lease was lost before.
         """
-        return self._database.transact(lambda c: finalize.finish_job(c, lease, counts))
+        return self._database.transact(lambda c: finalize.finish_job(c, lease, counts, errors))
 
     def fail_job(
         self, job_id: str, code: str, message: str, lease: MergeLease | None = None

@@ -56,10 +56,8 @@ def reopen(connection: Connection, job_id: str, plan: Plan, retried: Counts) -> 
             "see `pagemill status`, and retry it again if rows still lack an answer"
         )
     before = counts_of(job)
-    remaining = {
-        name: value - getattr(retried, name) for name, value in count_values(before).items()
-    }
-    if any(value < 0 for value in remaining.values()):
+    remaining = before - retried
+    if any(value < 0 for value in count_values(remaining).values()):
         raise ValueError(f"job {job_id} has {before}, of which {retried} cannot be retried")
     moved = move_job(
         connection,
@@ -69,6 +67,9 @@ def reopen(connection: Connection, job_id: str, plan: Plan, retried: Counts) -> 
         input_path=plan.input_path,
         chunks_total=len(plan.chunks),
         chunks_left=len(plan.chunks),
+        chunks_done=0,
+        rows_at_start=remaining.rows,
+        tokens_at_start=remaining.completion_tokens,
         stop_reason=None,
         error_code=None,
         error_message=None,
@@ -78,7 +79,7 @@ def reopen(connection: Connection, job_id: str, plan: Plan, retried: Counts) -> 
         # It lies in the past if the job expired, and would stop the retry at once.
         deadline_at=None,
         cancel_requested_at=None,
-        **remaining,
+        **count_values(remaining),
     )
     if not moved:
         raise StateConflict(

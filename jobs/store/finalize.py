@@ -5,16 +5,19 @@ Merging and finalizing may run in any process, so both are leased like chunks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import ColumnElement, Connection, exists, select, update
 
-from jobs.records import Counts, MergeLease
+from jobs.records import Counts, ErrorTally, MergeLease
 from jobs.sqltypes import database_now
 from jobs.states import TERMINAL, ChunkState, JobState
 from jobs.store import read
 from jobs.store.moves import lock_job, move_job, stop_chunks
+from jobs.store.row_errors import add_errors
 from jobs.store.rows import count_values, window_record
 from jobs.store.sweep import has_unmerged_windows, lease_is_free
-from jobs.tables import WINDOW_IS_UNMERGED, jobs, windows
+from jobs.tables import IN_WORKER, WINDOW_IS_UNMERGED, jobs, windows
 
 _END_STATES = {
     None: JobState.COMPLETED,
@@ -134,7 +137,9 @@ def renew_merge(connection: Connection, lease: MergeLease, seconds: float) -> bo
     return connection.execute(renewal.values(lease_expires_at=database_now(seconds))).rowcount == 1
 
 
-def finish_job(connection: Connection, lease: MergeLease, counts: Counts) -> bool:
+def finish_job(
+    connection: Connection, lease: MergeLease, counts: Counts, errors: Sequence[ErrorTally]
+) -> bool:
     job = lock_job(connection, lease.job_id)
     ours = (jobs.c.lease_epoch == lease.epoch, jobs.c.version == lease.version)
     end_state = _END_STATES[job.stop_reason]
@@ -148,8 +153,11 @@ def finish_job(connection: Connection, lease: MergeLease, counts: Counts) -> boo
         lease_expires_at=None,
         **count_values(counts),
     )
-    # Also true if the answer of an earlier, successful call was lost on its way.
-    return finished or (job.state, job.lease_epoch, job.published_version) == (
+    if finished:
+        add_errors(connection, lease.job_id, lease.version, IN_WORKER, errors)
+        return True
+    # The answer of an earlier, successful call may have been lost on its way.
+    return (job.state, job.lease_epoch, job.published_version) == (
         end_state,
         lease.epoch,
         lease.version,

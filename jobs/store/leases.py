@@ -6,12 +6,12 @@ silent for too long, and whose chunk another has claimed, cannot commit it any m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, select, update
 
-from jobs.records import ChunkLease, Counts, Renewal
+from jobs.records import ChunkLease, Counts, ErrorTally, Renewal
 from jobs.sqltypes import database_now
 from jobs.states import ChunkState, JobState
 from jobs.store.moves import (
@@ -21,8 +21,9 @@ from jobs.store.moves import (
     move_job,
     move_leased_chunk,
 )
+from jobs.store.row_errors import add_errors
 from jobs.store.rows import added_counts, count_values
-from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, COUNT_NAMES, chunks, jobs
+from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, COUNT_NAMES, IN_WORKER, chunks, jobs
 
 HAS_WORK = (JobState.QUEUED, JobState.IN_PROGRESS)
 
@@ -133,14 +134,22 @@ def release_chunk(connection: Connection, lease: ChunkLease, counts: Counts) -> 
     return hand_back_chunk(connection, job, chunk, lease.epoch, counts)
 
 
-def commit_chunk(connection: Connection, lease: ChunkLease, part: str, counts: Counts) -> bool:
+def commit_chunk(
+    connection: Connection,
+    lease: ChunkLease,
+    part: str,
+    counts: Counts,
+    errors: Sequence[ErrorTally],
+) -> bool:
     lock_job(connection, lease.job_id)
     done = move_leased_chunk(
         connection, lease.chunk_id, lease.epoch, ChunkState.DONE, counts, part=part
     )
     chunk = connection.execute(select(chunks).where(chunks.c.id == lease.chunk_id)).one()
     if done:
-        count_off(connection, chunk, **added_counts(jobs, counts))
+        done_before = jobs.c.chunks_done
+        count_off(connection, chunk, chunks_done=done_before + 1, **added_counts(jobs, counts))
+        add_errors(connection, lease.job_id, lease.version, IN_WORKER, errors)
         return True
     # The answer of an earlier, successful commit may have been lost on its way.
     return (chunk.state, chunk.lease_epoch, chunk.part) == (ChunkState.DONE, lease.epoch, part)

@@ -10,9 +10,18 @@ from sqlalchemy import Connection, Row, func, select
 from jobs.errors import JobNotFound
 from jobs.records import ChunkRecord, JobProgress, JobRecord, WindowRecord
 from jobs.sqltypes import database_now
-from jobs.states import ChunkState, JobState
+from jobs.states import JobState
 from jobs.store.rows import chunk_record, counts_of, job_record, window_record
-from jobs.tables import CHUNK_IS_HANDED_BACK, CHUNK_IS_RUNNING, COUNT_NAMES, chunks, jobs, windows
+from jobs.store.workers import is_alive
+from jobs.tables import (
+    CHUNK_IS_HANDED_BACK,
+    CHUNK_IS_RUNNING,
+    COUNT_NAMES,
+    chunks,
+    jobs,
+    windows,
+    workers,
+)
 
 SHORTEST_PREFIX = 8  # `job_` and four characters
 SHOWN_MATCHES = 10
@@ -30,8 +39,9 @@ def list_jobs(connection: Connection, states: Collection[JobState], limit: int) 
     return [job_record(row) for row in connection.execute(query)]
 
 
-def progress(connection: Connection, job_id: str) -> JobProgress:
-    record = job(connection, job_id)
+def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobProgress:
+    row = _job_row(connection, job_id)
+    record = job_record(row)
     running = connection.execute(
         select(database_now().label("now"), func.count().label("chunks"), *_SUMS).where(
             chunks.c.job_id == record.id, CHUNK_IS_RUNNING
@@ -41,12 +51,14 @@ def progress(connection: Connection, job_id: str) -> JobProgress:
     handed_back = connection.execute(
         select(*_SUMS).where(chunks.c.job_id == record.id, CHUNK_IS_HANDED_BACK)
     ).one()
+    alive = select(func.count()).where(workers.c.model == row.model, is_alive(lease_seconds))
     return JobProgress(
         job=record,
         counts=record.counts + counts_of(running) + counts_of(handed_back),
         chunks_running=running.chunks,
-        chunks_done=_chunks_done(connection, record),
+        chunks_done=row.chunks_done,
         now=running.now,
+        workers_alive=connection.execute(alive).scalar_one(),
     )
 
 
@@ -93,15 +105,3 @@ def _job_row(connection: Connection, job_id: str) -> Row[Any]:
     matches = ", ".join(row.id for row in found[:SHOWN_MATCHES])
     more = ", …" if len(found) > SHOWN_MATCHES else ""
     raise JobNotFound(f"{job_id!r} is the start of several ids ({matches}{more}); give more of it")
-
-
-def _chunks_done(connection: Connection, record: JobRecord) -> int:
-    if record.stop_reason is None and record.state != JobState.FAILED:
-        return record.chunks_total - record.chunks_left
-    # Some chunks came to their end by being stopped, so they have to be counted.
-    done = select(func.count()).where(
-        chunks.c.job_id == record.id,
-        chunks.c.version == record.version,
-        chunks.c.state == ChunkState.DONE,
-    )
-    return connection.execute(done).scalar_one()

@@ -13,8 +13,9 @@ from jobs.errors import StateConflict
 from jobs.records import Counts, JobRecord, NewJob, Plan
 from jobs.sqltypes import database_now
 from jobs.states import ChunkState, JobState
+from jobs.store.row_errors import add_errors
 from jobs.store.rows import ZERO, count_values, job_record
-from jobs.tables import chunks, jobs, windows
+from jobs.tables import AT_SUBMIT, chunks, jobs, windows
 
 BATCH = 10_000  # rows of one INSERT, so that the parameters of a large job never lie in memory
 
@@ -24,6 +25,7 @@ def insert_job(connection: Connection, job: NewJob) -> JobRecord:
         raise StateConflict(f"there is a job {job.id} already; a new job needs an id of its own")
     connection.execute(insert(jobs).values(_job_values(job)))
     insert_plan(connection, job.id, 1, job.plan)
+    add_errors(connection, job.id, 1, AT_SUBMIT, job.plan.rejected_errors)
     return job_record(connection.execute(select(jobs).where(jobs.c.id == job.id)).one())
 
 
@@ -89,6 +91,9 @@ def _job_values(job: NewJob) -> dict[str, Any]:
         "chunks_total": len(job.plan.chunks),
         "chunks_left": len(job.plan.chunks),
         **count_values(Counts(failed=job.plan.rejected)),
+        "chunks_done": 0,
+        "rows_at_start": job.plan.rejected,
+        "tokens_at_start": 0,
         "lease_epoch": 0,
         "created_at": database_now(),
         "deadline_at": job.deadline_at,

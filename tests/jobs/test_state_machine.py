@@ -35,7 +35,7 @@ from tests.support.job_queue_model import (
     JobQueueModel,
     add_triggers,
 )
-from tests.support.job_store import ROWS, StoreUnderTest, new_job, new_plan
+from tests.support.job_store import ROWS, StoreUnderTest, new_job, new_plan, tallies
 from tests.support.postgres import create_database, drop_database
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
@@ -80,6 +80,7 @@ class JobQueue(RuleBasedStateMachine):
             new_job(shape, model=model, priority=priority, rejected=rejected)
         )
         self.model.base[job.id] = Counts(failed=rejected)
+        self.model.refused[job.id] = rejected
         return job.id
 
     # ---- workers
@@ -135,12 +136,21 @@ class JobQueue(RuleBasedStateMachine):
         part = f"e{lease.epoch}"
         made_before = before.state == ChunkState.DONE and before.lease_epoch == lease.epoch
         held = self.model.holds(lease)
-        assert self.store.commit_chunk(lease, part, counts) == (held or made_before)
+        errors = tallies(counts.failed, before.ordinal * ROWS)
+        assert self.store.commit_chunk(lease, part, counts, errors) == (held or made_before)
         self.model.commits[lease.chunk_id] += held
         if held:
             assert (self.model.chunk(lease).part, self.model.chunk(lease).counts) == (part, counts)
         else:
             assert self.model.chunk(lease) == before
+
+    @rule(model=MODELS, counts=CHUNK_COUNTS)
+    def work_through(self, model: str, counts: Counts) -> None:
+        """A worker takes all that is free, so that many jobs come to their end."""
+        while (lease := self.store.claim_chunk("w3", model)) is not None:
+            errors = tallies(counts.failed, lease.ordinal * ROWS)
+            assert self.store.commit_chunk(lease, "p", counts, errors)
+            self.model.commits[lease.chunk_id] += 1
 
     # ---- time and the sweeper
 
@@ -203,10 +213,15 @@ class JobQueue(RuleBasedStateMachine):
         may = before.state not in TERMINAL and before.state != JobState.FINALIZING
         assert self.store.fail_job(job_id, "broken", "it broke") == may
 
-    @rule(job_id=jobs, shape=SHAPES, failed=st.integers(0, ROWS))
-    def retry(self, job_id: str, shape: list[int], failed: int) -> None:
+    @rule(job_id=jobs, shape=SHAPES)
+    def retry(self, job_id: str, shape: list[int]) -> None:
+        """All rows without an answer are tried again, but for those refused at submit."""
         before = self.store.job(job_id)
-        retried = Counts(failed=min(failed, before.counts.failed))
+        retried = Counts(
+            failed=before.counts.failed - self.model.refused[job_id],
+            cancelled=before.counts.cancelled,
+            expired=before.counts.expired,
+        )
         try:
             after = self.store.reopen(job_id, new_plan(shape), retried)
         except StateConflict:
@@ -245,8 +260,8 @@ class JobQueue(RuleBasedStateMachine):
     def renew_merge(self, lease: MergeLease) -> None:
         assert self.store.renew_merge(lease) == self.model.may_finish(lease)
 
-    @rule(lease=merges)
-    def finish_merge(self, lease: MergeLease) -> None:
+    @rule(lease=merges, spooled=st.integers(0, ROWS))
+    def finish_merge(self, lease: MergeLease, spooled: int) -> None:
         may = self.model.may_finish(lease)
         if lease.window is not None:
             merged = f"w{lease.window.ordinal}-e{lease.epoch}"
@@ -256,8 +271,9 @@ class JobQueue(RuleBasedStateMachine):
             assert finished or not may
             return
         before = self.store.job(lease.job_id)
-        published = Counts(completed=lease.epoch, failed=lease.version)
-        finished = self.store.finish_job(lease, published)
+        published, failed = self.model.to_publish(before, spooled)
+        published += Counts(prompt_tokens=lease.epoch)  # tells who published it
+        finished = self.store.finish_job(lease, published, tallies(failed))
         after = self.store.job(lease.job_id)
         if may:
             assert finished
@@ -270,6 +286,16 @@ class JobQueue(RuleBasedStateMachine):
             self.model.published[lease.job_id] = published
         else:
             assert after == before
+
+    @rule(job_id=jobs, spooled=st.integers(0, ROWS))
+    def bring_to_end(self, job_id: str, spooled: int) -> None:
+        self.back.expire_merge_leases()
+        self.store.jobs_to_finalize()
+        drained = self.store.job(job_id)
+        if drained.state == JobState.FINALIZING:
+            published, failed = self.model.to_publish(drained, spooled)
+            self.back.finalize(job_id, published, tallies(failed))
+            self.model.published[job_id] = published
 
     # ---- always
 
@@ -290,9 +316,11 @@ class JobQueue(RuleBasedStateMachine):
             for job in self.model.all_jobs():
                 if job.state not in TERMINAL:
                     self.store.jobs_to_finalize()
-                    self.back.finalize(job.id, Counts())
+                    drained = self.store.job(job.id)
+                    self.back.finalize(job.id, self.model.to_publish(drained, 0)[0])
+                    self.model.published[job.id] = self.store.job(job.id).counts
             assert all(job.state in TERMINAL for job in self.model.all_jobs())
-            self.model.all_moves_are_legal()
+            self.everything_holds()
         finally:
             self.back.database.close()
 

@@ -1,4 +1,4 @@
-"""The migrations make the tables that `jobs.tables` describes, wherever they are run."""
+"""The migrations make the tables and views that `jobs` describes, wherever they are run."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Inspector, inspect, text
 from jobs.database import Database, upgrade
 from jobs.errors import DatabaseError
 from jobs.tables import SCHEMA_REVISION, metadata
+from jobs.views import VIEWS, create_statements
 from tests.support.postgres import create_database, drop_database
 
 ROOT = Path(__file__).parents[2]
@@ -59,9 +60,16 @@ def run_alembic(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def schema(connection: Connection) -> dict[str, Any]:
-    """All that the database itself says of its tables."""
+    """All that the database itself says of its tables and views."""
     found: Inspector = inspect(connection)
-    return {
+    views: dict[str, Any] = {
+        name: {
+            "definition": found.get_view_definition(name),
+            "columns": [(c["name"], repr(c["type"])) for c in found.get_columns(name)],
+        }
+        for name in found.get_view_names()
+    }
+    return views | {
         name: {
             "columns": sorted(
                 (c["name"], repr(c["type"]), c["nullable"], c["default"])
@@ -82,17 +90,21 @@ def schema(connection: Connection) -> dict[str, Any]:
     }
 
 
-def test_the_migrations_make_the_tables_of_the_code(url: str, database: Database) -> None:
-    """Compared as the database reports them: constraints and index conditions too."""
+def test_the_migrations_make_the_schema_of_the_code(url: str, database: Database) -> None:
+    """Compared as the database reports it: constraints, index conditions, views too."""
     with database.begin() as connection:
         metadata.create_all(connection)
+        for statement in create_statements(connection.dialect.name):
+            connection.exec_driver_sql(statement)
         described = schema(connection)
+        for view in VIEWS:
+            connection.exec_driver_sql(f"DROP VIEW {view}")
         metadata.drop_all(connection)
         assert schema(connection) == {}
     upgrade(url)
     with database.read() as connection:
         migrated = schema(connection)
-    assert migrated.keys() == {"jobs", "windows", "chunks"}
+    assert migrated.keys() == {"jobs", "windows", "chunks", "row_errors", "workers", *VIEWS}
     assert migrated == described
 
 
@@ -118,8 +130,8 @@ def test_the_command_of_ci(tmp_path: Path) -> None:
 def test_a_new_column_would_be_noticed(url: str, database: Database) -> None:
     upgrade(url)
     with database.begin() as connection:
-        connection.execute(text("ALTER TABLE jobs DROP COLUMN error_code"))
-        with pytest.raises(Exception, match="error_code"):
+        connection.execute(text("ALTER TABLE jobs DROP COLUMN cancel_requested_at"))
+        with pytest.raises(Exception, match="cancel_requested_at"):
             command.check(config(connection))
 
 

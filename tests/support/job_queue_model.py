@@ -14,6 +14,7 @@ from jobs.store import rows
 from tests.support.job_store import StoreUnderTest
 
 OPEN = (ChunkState.QUEUED, ChunkState.RUNNING)
+OUTCOMES = ("completed", "failed", "cancelled", "expired")
 
 SQLITE_TRIGGERS = """
 CREATE TABLE moves (source TEXT, target TEXT, kind TEXT);
@@ -51,6 +52,7 @@ class JobQueueModel:
         # Counts of a job when its version began; and, from its end on, as they were published.
         self.base: dict[str, Counts] = {}
         self.published: dict[str, Counts] = {}
+        self.refused: dict[str, int] = {}
         self.commits: Counter[str] = Counter()
         self.newest_finalization: dict[str, int] = {}
 
@@ -99,6 +101,18 @@ class JobQueueModel:
         window = self.store.windows(lease.job_id)[lease.window.ordinal]
         return window.merged is None and window.epoch == lease.epoch
 
+    def to_publish(self, job: JobRecord, spooled: int) -> tuple[Counts, int]:
+        """Counts as finalization would find them, and failed rows that no commit told of.
+
+        Args:
+            spooled: so many rows of stopped chunks, at most, had failed.
+        """
+        chunks = self.store.chunks(job.id, job.version)
+        stopped = sum(chunk.rows for chunk in chunks if chunk.state == ChunkState.STOPPED)
+        failed = min(spooled, stopped)
+        rest = {job.stop_reason: stopped - failed} if job.stop_reason else {}
+        return job.counts + Counts(failed=failed, **rest), failed
+
     # ---- what must hold at every moment
 
     def the_tables_agree(self) -> None:
@@ -108,6 +122,7 @@ class JobQueueModel:
             self.chunks_left_is_right(job, chunks, windows)
             self.counts_are_those_of_what_was_committed(job, chunks)
             self.only_a_job_that_works_has_open_chunks(job, chunks)
+            self.the_views_agree(job, chunks)
         assert all(number <= 1 for number in self.commits.values())
 
     def chunks_left_is_right(
@@ -128,6 +143,27 @@ class JobQueueModel:
             done = [chunk.counts for chunk in chunks if chunk.part is not None]
             expected = sum(done, start=self.base[job.id])
         assert job.counts == expected
+
+    def the_views_agree(self, job: JobRecord, chunks: list[ChunkRecord]) -> None:
+        (seen,) = self.back.view("job_progress", job.id)
+        progress = self.store.progress(job.id)
+        assert {f"rows_{name}": seen[f"rows_{name}"] for name in OUTCOMES} == {
+            f"rows_{name}": getattr(progress.counts, name) for name in OUTCOMES
+        }
+        assert seen["rows_done"] == progress.counts.rows
+        assert seen["completion_tokens"] == progress.counts.completion_tokens
+        assert (seen["chunks_done"], seen["chunks_running"], seen["chunks_queued"]) == (
+            progress.chunks_done,
+            progress.chunks_running,
+            sum(chunk.state == ChunkState.QUEUED for chunk in chunks),
+        )
+        assert progress.chunks_done == sum(chunk.state == ChunkState.DONE for chunk in chunks)
+        errors = self.back.view("job_errors", job.id)
+        rows = {error["code"]: error["rows"] for error in errors if error["scope"] == "row"}
+        assert sum(rows.values()) == job.counts.failed + job.counts.cancelled + job.counts.expired
+        assert "not_recorded" not in rows
+        assert rows.get("invalid_json", 0) == self.refused[job.id]
+        assert len(errors) == len(rows) + (job.state == JobState.FAILED)
 
     def only_a_job_that_works_has_open_chunks(
         self, job: JobRecord, chunks: list[ChunkRecord]

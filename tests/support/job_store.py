@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, event, select, update
+from sqlalchemy import Row, event, select, text, update
 
 from jobs.database import Database
-from jobs.records import ChunkSpec, Counts, JobRecord, NewJob, Plan, WindowSpec
+from jobs.records import ChunkSpec, Counts, ErrorTally, JobRecord, NewJob, Plan, WindowSpec
 from jobs.sqltypes import database_now
 from jobs.store import Store
 from jobs.tables import chunks, jobs, metadata, windows
@@ -18,6 +18,18 @@ from jobs.tables import chunks, jobs, metadata, windows
 _numbers = itertools.count(1)
 
 ROWS = 4  # rows of every chunk
+
+
+def tallies(failed: int, first_row: int = 0) -> tuple[ErrorTally, ...]:
+    """Errors of so many rows in a worker: one `nan_logits`, the others `engine_error`."""
+    found = []
+    if failed > 1:
+        found.append(
+            ErrorTally("engine_error", failed - 1, first_row + 1, first_row + 2, None, "it broke")
+        )
+    if failed:
+        found.append(ErrorTally("nan_logits", 1, first_row, first_row + 1, None, "no number"))
+    return tuple(found)
 
 
 def new_plan(chunks_of_windows: Sequence[int] = (2, 1), rejected: int = 0) -> Plan:
@@ -36,6 +48,9 @@ def new_plan(chunks_of_windows: Sequence[int] = (2, 1), rejected: int = 0) -> Pl
         ),
         total_rows=ROWS * sum(chunks_of_windows) + rejected,
         rejected=rejected,
+        rejected_errors=(ErrorTally("invalid_json", rejected, 9, 10, "prompt", "no JSON"),)
+        if rejected
+        else (),
     )
 
 
@@ -108,6 +123,12 @@ class StoreUnderTest:
         with self.database.begin() as connection:
             connection.execute(update(chunks).where(chunks.c.job_id == job_id).values(**values))
 
+    def view(self, name: str, job_id: str) -> list[dict[str, Any]]:
+        """The rows of a job in one of the views."""
+        query = text(f"SELECT * FROM {name} WHERE job_id = :job_id").bindparams(job_id=job_id)
+        with self.database.read() as connection:
+            return [dict(row._mapping) for row in connection.execute(query)]
+
     def chunk_rows(self, job_id: str) -> list[Row[Any]]:
         with self.database.read() as connection:
             query = select(chunks).where(chunks.c.job_id == job_id).order_by(chunks.c.id)
@@ -125,7 +146,7 @@ class StoreUnderTest:
             assert lease.job_id == job_id
             assert self.store.commit_chunk(lease, f"{lease.chunk_id}.parquet", counts)
 
-    def finalize(self, job_id: str, counts: Counts) -> None:
+    def finalize(self, job_id: str, counts: Counts, errors: Sequence[ErrorTally] = ()) -> None:
         """Merge all windows of a drained job and finish it."""
         for job, window in self.store.windows_to_merge():
             if job == job_id:
@@ -135,7 +156,7 @@ class StoreUnderTest:
         assert job_id in self.store.jobs_to_finalize()
         lease = self.store.claim_finalization(job_id, "f")
         assert lease is not None
-        assert self.store.finish_job(lease, counts)
+        assert self.store.finish_job(lease, counts, errors)
 
     def complete(self, job_id: str) -> None:
         """Take a job to its end."""

@@ -30,6 +30,7 @@ from jobs.schema import NORMALIZED, carried_fields, output_schema
 from jobs.spool import SpoolWriter
 from jobs.storage import Storage
 from jobs.store import Store
+from jobs.tallies import tally_errors
 
 MODEL = "the-model"
 CARRIED = pa.field("carried:topic", pa.string())
@@ -85,7 +86,8 @@ class PlayedJob:
         results = {row: self.answer(row) for row in self.rows_of(lease)}
         folder = self.storage.job(lease.folder)
         part = write_part(folder, lease, self._input(lease), result_table(results.values()))
-        return self.store.commit_chunk(lease, part, counts_of(results))
+        errors = tally_errors(results.values())
+        return self.store.commit_chunk(lease, part, counts_of(results), errors)
 
     def finish_all(self) -> None:
         while (lease := self.store.claim_chunk("w", MODEL)) is not None:
@@ -128,9 +130,19 @@ def add_job(store: Store, storage: Storage, windows: Sequence[Window]) -> Played
                 with folder.create(rejected) as part:
                     pq.write_table(_rejected(window.rejected), part)
             specs.append(WindowSpec(number, window.rows[0], len(window.rows), rejected))
-    refused = sum(len(window.rejected) for window in windows)
+    refused = [row for window in windows for row in window.rejected]
     total = sum(len(window.rows) for window in windows)
-    plan = Plan(layout.input_copy(1), tuple(specs), tuple(chunks), total, refused)
+    plan = Plan(
+        layout.input_copy(1),
+        tuple(specs),
+        tuple(chunks),
+        total,
+        len(refused),
+        rejected_errors=tally_errors(
+            RowResult(row, error=RowErrorInfo("invalid_json", "no JSON", row + 1))
+            for row in refused
+        ),
+    )
     store.insert_job(NewJob(job_id, "played", MODEL, "/tmp/in.jsonl", job_id, {}, 7, 0, None, plan))
     return PlayedJob(store, storage, job_id)
 

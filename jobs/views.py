@@ -1,0 +1,160 @@
+"""The views that people poll: `job_progress` and `job_errors`.
+
+Their columns are a promise, and docs/polling.md describes them; the tables below them may change.
+A view holds no data: a migration that changes a table drops the views first, and makes them
+again, as this module has them, at its end.
+"""
+
+from __future__ import annotations
+
+VIEWS = ("job_progress", "job_errors")
+
+# What the two databases write differently. SQLite keeps times as text, in UTC. Without
+# statistics it would find the chunks that were handed back by reading all queued ones.
+_WRITTEN = {
+    "sqlite": {
+        "text": "",
+        "elapsed": "(julianday(coalesce(j.finished_at, 'now')) - julianday(j.started_at)) * 86400",
+        "handed_back": " INDEXED BY ix_chunks_handed_back",
+    },
+    "postgresql": {
+        "text": "::text",
+        "elapsed": "extract(epoch FROM coalesce(j.finished_at, statement_timestamp())"
+        " - j.started_at)::double precision",
+        "handed_back": "",
+    },
+}
+
+# The counts of a job's row are of what is committed. To them belong those of its chunks that
+# were begun: running ones, and those whose worker left them with finished rows in the spool.
+# Each of the two kinds has an index, so they are looked up apart.
+_PROGRESS = """\
+CREATE VIEW job_progress AS
+SELECT
+    p.job_id, p.name, p.state, p.model, p.priority, p.version,
+    p.rows_total, p.rows_completed, p.rows_failed, p.rows_cancelled, p.rows_expired, p.rows_done,
+    CAST(p.rows_done * 1000 / nullif(p.rows_total, 0) AS DOUBLE PRECISION) / 10 AS percent,
+    p.prompt_tokens, p.cached_tokens, p.completion_tokens,
+    p.chunks_total, p.chunks_done, p.chunks_running, p.chunks_queued, p.workers,
+    p.created_at, p.started_at, p.finished_at, p.deadline_at,
+    CAST(round(CAST(p.elapsed AS NUMERIC), 3) AS DOUBLE PRECISION) AS elapsed_seconds,
+    CAST(round(CAST(
+        (p.rows_done - p.rows_at_start) / nullif(p.elapsed, 0)
+    AS NUMERIC), 3) AS DOUBLE PRECISION) AS rows_per_second,
+    CAST(round(CAST(
+        (p.completion_tokens - p.tokens_at_start) / nullif(p.elapsed, 0)
+    AS NUMERIC), 3) AS DOUBLE PRECISION) AS tokens_per_second,
+    CASE WHEN p.state = 'in_progress' THEN CAST(round(CAST(
+        (p.rows_total - p.rows_done) * p.elapsed / nullif(p.rows_done - p.rows_at_start, 0)
+    AS NUMERIC), 0) AS DOUBLE PRECISION) END AS eta_seconds,
+    p.error_code, p.error_message, p.published_version, p.output_path
+FROM (
+    SELECT
+        j.id{text} AS job_id, j.name{text} AS name, j.state{text} AS state, j.model{text} AS model,
+        j.priority, j.version,
+        j.total_rows AS rows_total,
+        j.completed + coalesce(b.completed, 0) AS rows_completed,
+        j.failed + coalesce(b.failed, 0) AS rows_failed,
+        j.cancelled + coalesce(b.cancelled, 0) AS rows_cancelled,
+        j.expired + coalesce(b.expired, 0) AS rows_expired,
+        j.completed + j.failed + j.cancelled + j.expired + coalesce(b.done, 0) AS rows_done,
+        j.rows_at_start,
+        j.prompt_tokens + coalesce(b.prompt_tokens, 0) AS prompt_tokens,
+        j.cached_tokens + coalesce(b.cached_tokens, 0) AS cached_tokens,
+        j.completion_tokens + coalesce(b.completion_tokens, 0) AS completion_tokens,
+        j.tokens_at_start,
+        j.chunks_total, j.chunks_done,
+        coalesce(b.running, 0) AS chunks_running,
+        j.chunks_left - coalesce(b.running, 0) AS chunks_queued,
+        coalesce(b.workers, 0) AS workers,
+        j.created_at, j.started_at, j.finished_at, j.deadline_at,
+        {elapsed} AS elapsed,
+        j.error_code{text} AS error_code, j.error_message{text} AS error_message,
+        j.published_version,
+        j.folder || '/v' || j.published_version AS output_path
+    FROM jobs AS j
+    LEFT JOIN (
+        SELECT
+            c.job_id,
+            CAST(sum(c.running) AS INTEGER) AS running,
+            CAST(count(DISTINCT c.worker) AS INTEGER) AS workers,
+            CAST(sum(c.completed) AS BIGINT) AS completed,
+            CAST(sum(c.failed) AS BIGINT) AS failed,
+            CAST(sum(c.cancelled) AS BIGINT) AS cancelled,
+            CAST(sum(c.expired) AS BIGINT) AS expired,
+            CAST(sum(c.completed + c.failed + c.cancelled + c.expired) AS BIGINT) AS done,
+            CAST(sum(c.prompt_tokens) AS BIGINT) AS prompt_tokens,
+            CAST(sum(c.cached_tokens) AS BIGINT) AS cached_tokens,
+            CAST(sum(c.completion_tokens) AS BIGINT) AS completion_tokens
+        FROM (
+            SELECT
+                job_id, 1 AS running, lease_owner AS worker,
+                completed, failed, cancelled, expired,
+                prompt_tokens, cached_tokens, completion_tokens
+            FROM chunks
+            WHERE state = 'running'
+            UNION ALL
+            SELECT
+                job_id, 0, NULL,
+                completed, failed, cancelled, expired,
+                prompt_tokens, cached_tokens, completion_tokens
+            FROM chunks{handed_back}
+            WHERE state = 'queued' AND lease_epoch > 0
+        ) AS c
+        GROUP BY c.job_id
+    ) AS b ON b.job_id = j.id
+) AS p"""
+
+# The errors of a job as it stands: rows that were refused at submit, and rows that failed in its
+# present version. A code that has both is one row, whose example comes first in the input. Jobs
+# of an older pagemill have failed rows whose codes are in their files only.
+_ERRORS = """\
+CREATE VIEW job_errors AS
+SELECT
+    j.id{text} AS job_id, j.version, 'job' AS scope, j.error_code{text} AS code,
+    CAST(NULL AS BIGINT) AS rows, CAST(NULL AS BIGINT) AS row_index, CAST(NULL AS BIGINT) AS line,
+    CAST(NULL AS TEXT) AS field, j.error_message{text} AS message
+FROM jobs AS j
+WHERE j.state = 'failed'
+UNION ALL
+SELECT
+    j.id{text}, j.version, 'row', e.code{text},
+    e.rows + coalesce(o.rows, 0), e.row_index, e.line, e.field{text}, e.message{text}
+FROM jobs AS j
+JOIN row_errors AS e
+    ON e.job_id = j.id AND (e.source = 'submit' OR e.version = j.version)
+LEFT JOIN row_errors AS o
+    ON o.job_id = j.id AND (o.source = 'submit' OR o.version = j.version)
+    AND o.code = e.code AND o.source <> e.source
+WHERE o.row_index IS NULL OR e.row_index < o.row_index
+UNION ALL
+SELECT
+    j.id{text}, j.version, 'row', 'not_recorded', j.missing, NULL, NULL, NULL,
+    'these rows failed under an older pagemill; `pagemill errors` lists them'
+FROM (
+    SELECT id, version, failed - (
+        SELECT CAST(coalesce(sum(e.rows), 0) AS BIGINT)
+        FROM row_errors AS e
+        WHERE e.job_id = jobs.id AND (e.source = 'submit' OR e.version = jobs.version)
+    ) AS missing
+    FROM jobs
+    WHERE failed > 0
+) AS j
+WHERE j.missing > 0
+UNION ALL
+SELECT
+    j.id{text}, j.version, 'row', 'cancelled', j.cancelled, NULL, NULL, NULL,
+    'the job was cancelled before these rows were answered'
+FROM jobs AS j
+WHERE j.cancelled > 0
+UNION ALL
+SELECT
+    j.id{text}, j.version, 'row', 'expired', j.expired, NULL, NULL, NULL,
+    'the deadline of the job passed before these rows were answered'
+FROM jobs AS j
+WHERE j.expired > 0"""
+
+
+def create_statements(dialect: str) -> tuple[str, ...]:
+    """The statements that make `VIEWS`, in the SQL of `sqlite` or `postgresql`."""
+    return tuple(view.format(**_WRITTEN[dialect]) for view in (_PROGRESS, _ERRORS))
