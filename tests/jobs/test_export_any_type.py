@@ -36,6 +36,7 @@ def finite(value: float) -> float | None:
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 BYTES = st.binary(max_size=6)
 MOMENTS = st.datetimes()
+FARTHEST = datetime.timedelta(days=100_000_000)  # about what 64 bits of microseconds hold
 LEAVES = st.sampled_from(
     [
         Kind(pa.null(), st.just((None, None))),
@@ -73,15 +74,20 @@ LEAVES = st.sampled_from(
         ),
         kind(
             pa.duration("us"),
-            st.timedeltas(),
+            st.timedeltas(-FARTHEST, FARTHEST),
             lambda d: (d // datetime.timedelta(microseconds=1)) / 10**6,
         ),
         kind(pa.dictionary(pa.int8(), pa.string()), TEXT),
         kind(pa.uuid(), st.uuids(), str),
     ]
 )
-# Arrow does not yet read these back from below a list or a struct.
-NESTABLE = LEAVES.filter(lambda k: not isinstance(k.type, pa.BaseExtensionType | pa.DictionaryType))
+# Arrow does not yet write or read all of these below a list or a struct.
+NESTABLE = LEAVES.filter(
+    lambda k: (
+        not isinstance(k.type, pa.BaseExtensionType | pa.DictionaryType)
+        and k.type != pa.string_view()
+    )
+)
 
 
 def or_null(inner: Kind) -> st.SearchStrategy[tuple[Any, Any]]:
@@ -126,7 +132,7 @@ KINDS = LEAVES | st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_every_column_that_parquet_can_hold_is_json(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(KINDS, min_size=1, max_size=3))
