@@ -60,12 +60,12 @@ class Case:
         queries = torch.randn(sum(query_lens), kv_heads * group, head_dim).to(dtype)
         return cls(queries, kv, metadata)
 
-    def run(self) -> torch.Tensor:
-        plan = plan_attention(self.metadata, self.kv)
-        return paged_attention(self.queries, self.kv, plan, scale=0.3)
+    def run(self, window: int | None = None) -> torch.Tensor:
+        plan = plan_attention(self.metadata, self.kv, (window,))
+        return paged_attention(self.queries, self.kv, plan, 0.3, window)
 
-    def reference(self) -> torch.Tensor:
-        return paged_attention_reference(self.queries, self.kv, self.metadata, scale=0.3)
+    def reference(self, window: int | None = None) -> torch.Tensor:
+        return paged_attention_reference(self.queries, self.kv, self.metadata, 0.3, window)
 
 
 lengths = st.lists(
@@ -83,15 +83,73 @@ lengths = st.lists(
     st.sampled_from([8, 16, 32]),
     st.sampled_from([(1, 1), (4, 1), (1, 5), (3, 3)]),
     st.sampled_from([1, 40, 4096]),
+    st.lists(st.none() | st.integers(1, 80), min_size=1, max_size=3),
     st.integers(0, 1000),
 )
 def test_any_mix_of_prefill_chunks_and_decodes(
-    lens: list[tuple[int, int]], block_size: int, heads: tuple[int, int], group: int, seed: int
+    lens: list[tuple[int, int]],
+    block_size: int,
+    heads: tuple[int, int],
+    group: int,
+    windows: list[int | None],
+    seed: int,
 ) -> None:
     case = Case.build(lens, block_size=block_size, kv_heads=heads[0], group=heads[1], seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gathered_attention, "_CPU_GROUP_TOKENS", group)
-        torch.testing.assert_close(case.run(), case.reference(), rtol=1e-5, atol=1e-5)
+        plan = plan_attention(case.metadata, case.kv, windows)
+    for window in windows:  # the layers of one model share the plan
+        ours = paged_attention(case.queries, case.kv, plan, 0.3, window)
+        torch.testing.assert_close(ours, case.reference(window), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("window", [1, 7, 8, 9, 16, 17, 39, 40, 41, 100])
+def test_windows_around_the_edges_of_blocks_and_contexts(window: int) -> None:
+    case = Case.build([(1, 40), (1, 17), (1, 3), (40, 40), (9, 40), (2, 16)])
+    torch.testing.assert_close(case.run(window), case.reference(window), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.quick
+def test_a_window_is_the_mask_of_transformers() -> None:
+    from transformers.masking_utils import sliding_window_causal_mask_function
+
+    window, length = 5, 12
+    allowed = sliding_window_causal_mask_function(window)
+    case = Case.build([(length, length)], kv_heads=1, group=1)
+    table = list(case.metadata.block_tables[0])
+    keys, values = (t[table].flatten(0, 2)[:length] for t in (case.kv.keys, case.kv.values))
+    tokens = torch.arange(length)
+    mask = allowed(0, 0, tokens[:, None], tokens[None])
+    scores = (case.queries[:, 0] @ keys.T * 0.3).masked_fill(~mask, -torch.inf)
+    expected = scores.softmax(-1) @ values
+    torch.testing.assert_close(case.reference(window)[:, 0], expected)
+
+
+@pytest.mark.quick
+def test_what_lies_before_the_window_is_not_read() -> None:
+    """One day its blocks may be given to others, so not even NaN there may matter."""
+    case = Case.build([(1, 60), (7, 60), (1, 5)])
+    window = 11
+    expected = case.reference(window)
+    for i, first in [(0, 60 - window), (1, 54 - window)]:
+        table = case.metadata.block_tables[i]
+        for token in range(first):
+            for stored in (case.kv.keys, case.kv.values):
+                stored[table[token // 8], token % 8] = torch.nan
+    torch.testing.assert_close(case.run(window), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.quick
+def test_only_blocks_that_the_window_touches_are_gathered() -> None:
+    case = Case.build([(1, 800), (1, 790)])
+    plan = plan_attention(case.metadata, case.kv, [None, 20, 20, 800, 10**6])
+    assert plan.by_window[None].most_blocks == 2 * 100
+    assert plan.by_window[20].most_blocks == 2 * 3
+    # No sequence has outgrown these two.
+    assert plan.by_window[800] is plan.by_window[10**6] is plan.by_window[None]
+    chunk = Case.build([(30, 800)])
+    assert plan_attention(chunk.metadata, chunk.kv, [20]).by_window[20].most_blocks == 7
 
 
 @pytest.mark.quick
