@@ -2,7 +2,8 @@
 
 WorkerError
 ├── ModelUnavailable       the engine refused the model or its settings
-└── EngineLost             the engine died too often without finishing a row
+├── EngineLost             the engine died too often without finishing a row
+└── MetricsUnavailable     the metrics cannot be served where they were asked for
 """
 
 from __future__ import annotations
@@ -24,3 +25,9 @@ class EngineLost(WorkerError):
     """The engine died again and again without finishing a row."""
 
     exit_code = 4
+
+
+class MetricsUnavailable(WorkerError):
+    """The address for the metrics cannot be listened on."""
+
+    exit_code = 64

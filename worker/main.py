@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import os
-import signal
-import sys
-from collections.abc import Sequence
-from types import FrameType
+from collections.abc import Iterator, Sequence
 
+from engine.logs import configure_logging
 from jobs.database import Database
 from jobs.errors import JobsError
 from jobs.periodic import Periodic
@@ -17,6 +15,9 @@ from jobs.store import Store
 from jobs.wake import send
 from worker.app import consume, make_worker_app, stop_consuming
 from worker.errors import WorkerError
+from worker.leave import LOOK_SECONDS, Leave
+from worker.metrics import worker_registry
+from worker.metrics_server import MetricsServer
 from worker.options import WorkerOptions
 from worker.runtime import Worker
 from worker.sweeper import Sweeper
@@ -26,19 +27,24 @@ log = logging.getLogger("pagemill.worker")
 
 def main(arguments: Sequence[str]) -> int:
     """Run a worker until it is told to leave; returns the exit status."""
-    options = WorkerOptions.parse(arguments)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
-    for noisy in ("alembic", "celery", "httpx", "kombu"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    configure_logging("text")  # until we know better
     try:
+        options = WorkerOptions.parse(arguments)
+        _configure_logging(options)
         return _run(options)
     except (WorkerError, JobsError) as error:
         log.error("%s", error)
         return error.exit_code
+    except Exception as error:
+        log.critical("%s: %s", type(error).__name__, error, exc_info=True)
+        return WorkerError.exit_code
+
+
+def _configure_logging(options: WorkerOptions) -> None:
+    configure_logging(options.log_format, process="worker")
+    logging.getLogger().setLevel(options.log_level.upper())
+    for noisy in ("alembic", "celery", "httpx", "kombu"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 def _run(options: WorkerOptions) -> int:
@@ -48,16 +54,65 @@ def _run(options: WorkerOptions) -> int:
         database.check_revision()
         store = Store(database, lease_seconds=settings.lease_seconds)
         worker = Worker(options, store, Storage(settings.storage_url))
-        leave = Leave(worker)
-        leave.on_signals()
-        try:
-            worker.start()
-            _consume(worker, leave)
-        finally:
-            worker.close()
-        return worker.failure.exit_code if worker.failure else 0
+        with _named_in_the_log(worker.id), _monitored(worker):
+            _live(worker)
+        failure = worker.failure
+        return failure.exit_code if isinstance(failure, WorkerError) else 0
     finally:
         database.close()
+
+
+def _live(worker: Worker) -> None:
+    leave = Leave(worker, stop_consuming)
+    leave.on_signals()
+    try:
+        worker.start()
+        _consume(worker, leave)
+    except Exception as error:
+        worker.failure = error
+        raise
+    finally:
+        worker.close()
+
+
+@contextlib.contextmanager
+def _monitored(worker: Worker) -> Iterator[None]:
+    """Serve metrics and health, if that was asked for."""
+    options = worker.options
+    if options.metrics_port is None:
+        yield
+        return
+    server = MetricsServer(
+        options.metrics_host,
+        options.metrics_port,
+        worker_registry(worker.look, options.model),
+        lambda: worker.look().trouble(options.settings.lease_seconds),
+    )
+    log.info("metrics at %s", server.url, extra={"event": "metrics", "url": server.url})
+    server.start()
+    try:
+        yield
+    finally:
+        server.close()
+
+
+@contextlib.contextmanager
+def _named_in_the_log(worker_id: str) -> Iterator[None]:
+    """Every line of this process names the worker, for those who gather the logs of many."""
+
+    def name(record: logging.LogRecord) -> bool:
+        if not hasattr(record, "worker_id"):
+            record.worker_id = worker_id
+        return True
+
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(name)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(name)
 
 
 def _consume(worker: Worker, leave: Leave) -> None:
@@ -69,73 +124,17 @@ def _consume(worker: Worker, leave: Leave) -> None:
 
     app = make_worker_app(worker.options.settings, run_chunk)
     sweeper = Sweeper(worker, lambda job, chunk: send(app, job, chunk))
-    watcher = Periodic("watcher", 0.2, leave.look)
+    watcher = Periodic("watcher", LOOK_SECONDS, leave.look)
     sweeper.start()
     watcher.start()
     leave.consuming = True
     try:
-        log.info("worker %s: ready for chunks of %s", worker.id, worker.options.model)
+        log.info(
+            "worker %s: ready for chunks of %s", worker.id, worker.options.model,
+            extra={"event": "ready", "model": worker.options.model},
+        )  # fmt: skip
         consume(app, worker.options.concurrency)
     finally:
         watcher.stop()
         sweeper.stop()
         app.close()
-
-
-class Leave:
-    """Decides when the worker goes, and how.
-
-    The first SIGTERM or Ctrl-C drains: chunks that are being worked on are finished, no other
-    is begun. The second hands them back at once; finished rows are in the spool, and whoever
-    claims the chunks next computes only the rest.
-    """
-
-    def __init__(self, worker: Worker) -> None:
-        self.consuming = False
-        self._signals = self._obeyed = 0
-        self._worker = worker
-        self._parent = os.getppid()
-
-    def on_signals(self) -> None:
-        signal.signal(signal.SIGTERM, self._signalled)
-        signal.signal(signal.SIGINT, self._signalled)
-
-    def look(self) -> None:
-        """Leave when there is no reason to stay; called a few times a second."""
-        worker = self._worker
-        options = worker.options
-        if worker.failure is not None:
-            self._go()
-        elif self._signals > self._obeyed:
-            self._obey()
-        elif options.watch_parent and os.getppid() != self._parent:
-            log.warning("the process that started this worker is gone; handing chunks back")
-            worker.hand_back()
-            self._go()
-        elif (
-            options.exit_when_done is not None
-            and worker.store.job(options.exit_when_done).state.terminal
-        ):
-            self._go()
-
-    def _obey(self) -> None:
-        self._obeyed = self._signals
-        if self._signals == 1:
-            log.info(
-                "draining: %d chunks are finished first; a second signal hands them back at once",
-                self._worker.held,
-            )
-        else:
-            log.info("handing %d chunks back", self._worker.held)
-            self._worker.hand_back()
-        self._go()
-
-    def _go(self) -> None:
-        self._worker.draining.set()
-        stop_consuming()
-
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
-        if not self.consuming:
-            raise SystemExit(0)  # nothing is leased yet
-        # No lock may be taken and nothing logged here: `look` sees it a moment later.
-        self._signals += 1

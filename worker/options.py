@@ -59,7 +59,7 @@ class WorkerOptions:
             engine["enable_prefix_caching"] = False
         if env.get("PAGEMILL_CHECK_INVARIANTS") == "1":
             engine["check_invariants"] = True
-        port = given["metrics_port"]
+        port: int | None = given["metrics_port"]
         return cls(
             settings=Settings.from_env(env),
             model=given["model"],
@@ -69,8 +69,8 @@ class WorkerOptions:
             watch_parent=given["watch_parent"],
             log_format=given["log_format"]
             or _choice(env, "PAGEMILL_LOG_FORMAT", LOG_FORMATS, "text"),
-            log_level=_choice(env, "PAGEMILL_LOG_LEVEL", LOG_LEVELS, "info"),
-            metrics_port=_port(env, "PAGEMILL_METRICS_PORT") if port is None else port,
+            log_level=given["log_level"] or _choice(env, "PAGEMILL_LOG_LEVEL", LOG_LEVELS, "info"),
+            metrics_port=_port_of(env) if port is None else port,
             metrics_host=given["metrics_host"] or env.get("PAGEMILL_METRICS_HOST") or LOCAL_HOST,
             progress_seconds=_seconds(env, "PAGEMILL_PROGRESS_SECONDS", 30.0),
         )
@@ -100,7 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--exit-when-done", metavar="JOB")
     parser.add_argument("--watch-parent", action="store_true")
     parser.add_argument("--log-format", choices=LOG_FORMATS)
-    parser.add_argument("--metrics-port", type=int)
+    parser.add_argument("--log-level", choices=LOG_LEVELS)
+    parser.add_argument("--metrics-port", type=_port)
     parser.add_argument("--metrics-host")
     parser.add_argument("--no-prefix-cache", action="store_true")
     for name, kind in _ENGINE_OPTIONS.items():
@@ -122,12 +123,20 @@ def _choice(env: Mapping[str, str], name: str, choices: Sequence[str], default: 
     return value
 
 
-def _port(env: Mapping[str, str], name: str) -> int | None:
+def _port(text: str) -> int:
+    if not (text.isdecimal() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port, 0 to 65535")
+    return int(text)
+
+
+def _port_of(env: Mapping[str, str]) -> int | None:
+    name = "PAGEMILL_METRICS_PORT"
     if not env.get(name):
         return None
-    if not (env[name].isdecimal() and int(env[name]) <= 65535):
-        raise SettingsError(f"{name} is {env[name]!r}; it must be a port, 0 to 65535")
-    return int(env[name])
+    try:
+        return _port(env[name])
+    except argparse.ArgumentTypeError as error:
+        raise SettingsError(f"{name}: {error}") from None
 
 
 def _seconds(env: Mapping[str, str], name: str, default: float) -> float:

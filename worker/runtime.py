@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+
+import pyarrow as pa
 
 from engine.messages import Ready
 from jobs import finalize
-from jobs.errors import OutputError
+from jobs.errors import DatabaseError, OutputError
 from jobs.parts import read_chunk_input, write_part
 from jobs.periodic import Periodic
 from jobs.records import ChunkLease
+from jobs.result_table import failed_rows
 from jobs.spool import SpoolWriter, read_spool
-from jobs.storage import Storage
+from jobs.storage import JobFolder, Storage
 from jobs.store import Store
+from jobs.tallies import tally_errors
 from jobs.workers import worker_id
 from worker.bridge import EngineBridge
+from worker.chunk_log import ChunkLog
 from worker.chunk_run import ChunkRun, Stop
+from worker.engine_meter import EngineMeter
 from worker.errors import WorkerError
 from worker.fingerprint import fingerprint
 from worker.options import WorkerOptions
+from worker.presence import Presence
+from worker.progress import log_progress
 from worker.prompts import PromptEncoder
 from worker.requests import COLUMNS, prepare
+from worker.snapshot import Snapshot, WorkerState
+from worker.workload import Outcome, Workload
 
 log = logging.getLogger("pagemill.worker")
 
@@ -33,7 +44,7 @@ class Worker:
 
     Attributes:
         draining: set once no new chunk may be begun.
-        failure: why no engine can be had any more, if so.
+        failure: why it cannot go on, if so.
     """
 
     def __init__(self, options: WorkerOptions, store: Store, storage: Storage) -> None:
@@ -41,89 +52,137 @@ class Worker:
         self.options = options
         self.store = store
         self.storage = storage
-        self.failure: WorkerError | None = None
+        self.failure: Exception | None = None
         self.draining = threading.Event()
         self._handing_back = threading.Event()
-        self._bridge = EngineBridge(options.engine, self._engine_failed)
-        self._runs: dict[str, ChunkRun] = {}
-        self._runs_lock = threading.Lock()
+        self._stopped = False
+        settings = options.settings
+        self._meter = EngineMeter()
+        self._bridge = EngineBridge(
+            options.engine,
+            self._engine_failed,
+            meter=self._meter,
+            engine_timeout=settings.engine_timeout_seconds,
+            engine_env=options.engine_env(),
+        )
+        self._workload = Workload()
         self._ready: Ready | None = None
         self._encoder: PromptEncoder | None = None
-        settings = options.settings
-        self._heartbeat = Periodic("heartbeat", settings.heartbeat_seconds, self._renew)
-        self._spooler = Periodic("spooler", settings.spool_seconds, self._flush)
+        self._presence = Presence(
+            store, self.id, options.model, options.concurrency, lambda: self.look().status()
+        )
+        self._heartbeat = Periodic("heartbeat", settings.heartbeat_seconds, self._beat)
+        self._others = (
+            Periodic("spooler", settings.spool_seconds, self._flush),
+            Periodic("progress", options.progress_seconds, lambda: log_progress(self.look)),
+        )
 
     def start(self) -> None:
-        """Load the model.
+        """Load the model; meanwhile the worker is known to the others.
 
         Raises:
             WorkerError: it cannot be served.
         """
+        self._heartbeat.start()
         self._ready = self._bridge.start()
         self._encoder = PromptEncoder(self._ready.model_path)
-        self._heartbeat.start()
-        self._spooler.start()
+        for periodic in self._others:
+            periodic.start()
 
     def close(self) -> None:
-        """End the engine and the threads; chunks must have been left before."""
-        self._heartbeat.stop()
-        self._spooler.stop()
+        """End the engine and the threads, and say so; chunks must have been left before."""
+        for periodic in self._others:
+            periodic.stop()
         self._bridge.close()
+        self._heartbeat.stop()
+        self._stopped = True
+        self._presence.leave()
 
     @property
     def held(self) -> int:
         """Chunks that this worker works on."""
-        with self._runs_lock:
-            return len(self._runs)
+        return len(self._workload)
+
+    def look(self) -> Snapshot:
+        """How it stands now."""
+        ready = self._ready
+        return Snapshot(
+            state=self._state(),
+            message=None if self.failure is None else str(self.failure),
+            device=None if ready is None else ready.device,
+            dtype=None if ready is None else ready.dtype,
+            engine=self._meter.totals(),
+            engine_restarts=self._meter.restarts,
+            tokens_per_second=self._meter.tokens_per_second(),
+            work=self._workload.totals(),
+            heartbeat_age=self._heartbeat.age,
+            heartbeat_failures=self._heartbeat.failures,
+        )
 
     def hand_back(self) -> None:
         """Leave all chunks at once; others go on where these stand."""
         self.draining.set()
         self._handing_back.set()
-        for run in self._current():
+        for run in self._workload.runs():
             run.stop(Stop.HAND_BACK)
 
     def run_chunk(self, chunk_id: str) -> None:
         """Claim the best free chunk (this one, if it is free) and bring it to its end."""
         if self.draining.is_set():
             return
-        lease = self.store.claim_chunk(self.id, self.options.model, preferred=chunk_id)
+        try:
+            lease = self.store.claim_chunk(self.id, self.options.model, preferred=chunk_id)
+        except DatabaseError as error:  # the sweeper will name the chunk again
+            log.warning("no chunk could be leased: %s", error, extra={"event": "claim_failed"})
+            return
         if lease is None:
             return
-        log.info("chunk %s: leased (epoch %d, %d rows)", lease.chunk_id, lease.epoch, lease.rows)
+        chunk_log = ChunkLog(log, lease)
+        chunk_log.info(
+            "leased (epoch %d, %d rows)", lease.epoch, lease.rows,
+            extra={"event": "chunk_leased", "rows": lease.rows},
+        )  # fmt: skip
+        outcome = self._attempt(lease, chunk_log)
+        self._workload.count(outcome)
+        if outcome is not Outcome.FAILED:
+            finalize.drive(self.store, self.storage, self.id, lease.job_id)
+
+    def _attempt(self, lease: ChunkLease, chunk_log: ChunkLog) -> Outcome:
+        """Run a chunk; whatever goes wrong ends with it."""
         try:
-            self._run(lease)
+            return self._run(lease, chunk_log)
         except OutputError as error:
-            log.error("chunk %s: %s", lease.chunk_id, error)
+            chunk_log.error("%s", error, extra={"event": "chunk_failed"})
             self.store.fail_job(lease.job_id, "files_damaged", str(error))
         except Exception:
             # The lease is left to run out: to hand the chunk back at once would only bring it
             # back at once. What was spooled stays; the next worker starts from there.
-            log.exception("chunk %s: failed here; its lease is left to run out", lease.chunk_id)
-        else:
-            finalize.drive(self.store, self.storage, self.id, lease.job_id)
+            chunk_log.exception(
+                "failed here; its lease is left to run out", extra={"event": "chunk_failed"}
+            )
+        return Outcome.FAILED
 
-    def _run(self, lease: ChunkLease) -> None:
+    def _run(self, lease: ChunkLease, chunk_log: ChunkLog) -> Outcome:
         assert self._ready is not None
         assert self._encoder is not None
+        began = time.monotonic()
         folder = self.storage.job(lease.folder)
         table = read_chunk_input(folder, lease.input_path, lease.ordinal)
         rows = table.select(COLUMNS).to_pylist()
         mark = fingerprint(lease, self._ready, self._encoder.digest)
         adopted = read_spool(folder, lease.chunk_id, mark, skip_errors=OF_THE_WORKER)
         if adopted.num_rows:
-            log.info("chunk %s: %d finished rows adopted", lease.chunk_id, adopted.num_rows)
+            chunk_log.info(
+                "%d finished rows adopted", adopted.num_rows,
+                extra={"event": "rows_adopted", "rows": adopted.num_rows},
+            )  # fmt: skip
         run = ChunkRun(
             lease,
             SpoolWriter(folder, lease.chunk_id, lease.epoch, mark),
             {r["row_index"]: r["line"] for r in rows},
             adopted,
         )
-        with self._runs_lock:
-            former = self._runs.get(lease.chunk_id)
-            self._runs[lease.chunk_id] = run
-        if former is not None:  # its lease ran out, and we were given the chunk again
-            former.stop(Stop.LEASE_LOST)
+        self._workload.begin(run)
         try:
             if self._handing_back.is_set():  # since before this run could be seen
                 run.stop(Stop.HAND_BACK)
@@ -133,29 +192,34 @@ class Worker:
                     break
                 run.expect(prepared)
                 self._bridge.submit(prepared.requests, run.accept)
-            reason = run.wait()
-            if reason is None:
-                part = write_part(folder, lease, table, run.results(), mark)
-                committed = self.store.commit_chunk(lease, part, run.counts())
-                outcome = "done" if committed else "fenced: another worker has it by now"
-            else:
-                outcome = reason.value
-                if reason is not Stop.LEASE_LOST:
-                    run.flush()
-                    self.store.release_chunk(lease, run.counts())
-            log.info("chunk %s: %s", lease.chunk_id, outcome)
+            outcome = self._end(run, folder, table, mark)
         finally:
             self._bridge.abort(run.unfinished())
-            with self._runs_lock:
-                if self._runs.get(lease.chunk_id) is run:
-                    del self._runs[lease.chunk_id]
+            self._workload.end(run)
+        _log_end(chunk_log, run, outcome, time.monotonic() - began)
+        return outcome
 
-    def _current(self) -> list[ChunkRun]:
-        with self._runs_lock:
-            return list(self._runs.values())
+    def _end(self, run: ChunkRun, folder: JobFolder, table: pa.Table, mark: str) -> Outcome:
+        """Wait for the end of a run, and make it known."""
+        reason = run.wait()
+        if reason is None:
+            results = run.results()
+            part = write_part(folder, run.lease, table, results, mark)
+            errors = tally_errors(failed_rows(results))
+            done = self.store.commit_chunk(run.lease, part, run.counts(), errors)
+            return Outcome.DONE if done else Outcome.FENCED
+        if reason is Stop.LEASE_LOST:
+            return Outcome.FENCED
+        run.flush()
+        self.store.release_chunk(run.lease, run.counts())
+        return Outcome.HANDED_BACK
+
+    def _beat(self) -> None:
+        self._renew()
+        self._presence.beat()
 
     def _renew(self) -> None:
-        runs = {run.lease.chunk_id: run for run in self._current()}
+        runs = {run.lease.chunk_id: run for run in self._workload.runs()}
         if not runs:
             return
         running = self._bridge.running()
@@ -168,10 +232,40 @@ class Worker:
             runs[chunk_id].stop(Stop.JOB_STOPPING)
 
     def _flush(self) -> None:
-        for run in self._current():
+        for run in self._workload.runs():
             run.flush()
 
+    def _state(self) -> WorkerState:
+        if self.failure is not None:
+            return WorkerState.FAILED
+        if self._stopped:
+            return WorkerState.STOPPED
+        if self.draining.is_set():
+            return WorkerState.DRAINING
+        return WorkerState.STARTING if self._encoder is None else WorkerState.READY
+
     def _engine_failed(self, error: WorkerError) -> None:
-        log.error("%s", error)
+        log.error("%s", error, extra={"event": "engine_lost"})
         self.failure = error
         self.hand_back()
+
+
+def _log_end(chunk_log: ChunkLog, run: ChunkRun, outcome: Outcome, seconds: float) -> None:
+    counts = run.counts()
+    said = {
+        Outcome.FENCED: "fenced: another worker has it by now",
+        Outcome.HANDED_BACK: run.stop_reason.value if run.stop_reason is not None else "",
+    }.get(outcome, "done")
+    chunk_log.info(
+        "%s: %d of %d rows, %d of them errors, %d tokens generated, in %.1f s",
+        said, counts.rows, run.lease.rows, counts.failed, counts.completion_tokens, seconds,
+        extra={
+            "event": f"chunk_{outcome}",
+            "rows": counts.rows,
+            "errors": counts.failed,
+            "prompt_tokens": counts.prompt_tokens,
+            "cached_tokens": counts.cached_tokens,
+            "completion_tokens": counts.completion_tokens,
+            "seconds": round(seconds, 3),
+        },
+    )  # fmt: skip

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from jobs.cli.log_lines import read_log_line
+
 MAX_FRUITLESS_STARTS = 5
 CLOSING_SECONDS = 5.0
 _LOG_TAIL = 12
-# `2030-01-31 08:00:00,000 ERROR pagemill.worker what went wrong`
-_ERROR_LINE = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) \S+ (?P<message>.+)$")
 
 
 class WorkerProcess:
@@ -89,13 +88,14 @@ class WorkerProcess:
 
     def complaint(self) -> str:
         """The last error that it logged since its last start, else its last line."""
-        lines = self._lines()
-        errors = [match["message"] for line in lines if (match := _ERROR_LINE.match(line))]
-        return (errors or lines or ["it said nothing"])[-1]
+        lines = [read_log_line(line) for line in self._lines()]
+        errors = [line for line in lines if line.is_error]
+        said = [line.message for line in errors or lines]
+        return said[-1] if said else "it said nothing"
 
     def tail(self) -> str:
         """Its last lines, indented."""
-        return "".join(f"  {line}\n" for line in self._lines()[-_LOG_TAIL:])
+        return "".join(f"  {read_log_line(line).shown}\n" for line in self._lines()[-_LOG_TAIL:])
 
     def _lines(self) -> list[str]:
         with open(self.log, "rb") as log:

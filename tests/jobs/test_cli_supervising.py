@@ -64,6 +64,26 @@ def test_an_error_before_any_work_fails_the_job_with_its_sentence(
     assert "Error: no such model: m\n" in capsys.readouterr().err
 
 
+def test_the_sentence_is_found_in_a_log_of_json_too(
+    job: PlayedJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = (
+        "import sys\n"
+        "from engine.logs import configure_logging, log\n"
+        "configure_logging('json', process='worker')\n"
+        "log.info('loading')\n"
+        "log.error('no such model: m', extra={'worker_id': 'h:1:x'})\n"
+        "log.info('leaving')\n"
+        "sys.exit(3)\n"
+    )
+
+    with pytest.raises(typer.Exit):
+        supervise(job, program, tmp_path)
+
+    assert job.store.job(job.id).error_message == "no such model: m"
+    assert "Error: no such model: m\n" in capsys.readouterr().err
+
+
 def test_a_crash_before_any_work_fails_the_job_with_its_last_line(
     job: PlayedJob, tmp_path: Path
 ) -> None:

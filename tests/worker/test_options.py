@@ -42,7 +42,15 @@ def test_every_engine_option_is_a_setting_of_the_engine():
     assert (config.num_blocks, config.max_model_len, config.check_invariants) == (9, 64, True)
 
 
-@pytest.mark.parametrize("arguments", [[], ["--model", "m", "--concurrency", "0"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--model", "m", "--concurrency", "0"],
+        ["--model", "m", "--metrics-port", "65536"],
+        ["--model", "m", "--log-format", "xml"],
+    ],
+)
 def test_unusable_arguments_end_with_usage(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         WorkerOptions.parse(arguments, {})
@@ -66,9 +74,19 @@ def test_logs_and_metrics_come_from_the_environment_where_no_option_says_more():
         "PAGEMILL_LOG_FORMAT": "json",
         "PAGEMILL_LOG_LEVEL": "debug",
     }
-    given = ["--log-format", "text", "--metrics-port", "0", "--metrics-host", "::1"]
+    given = [
+        "--log-format",
+        "text",
+        "--log-level",
+        "error",
+        "--metrics-port",
+        "0",
+        "--metrics-host",
+        "::1",
+    ]
     options = WorkerOptions.parse(["--model", "m", *given], env)
-    assert (options.log_format, options.metrics_port, options.metrics_host) == ("text", 0, "::1")
+    assert (options.log_format, options.log_level) == ("text", "error")
+    assert (options.metrics_host, options.metrics_port) == ("::1", 0)
 
 
 def test_without_them_logs_are_text_and_nothing_listens():
