@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobs.json_values import json_values
@@ -27,6 +27,12 @@ def shown_by_numpy(value: int, unit: Any) -> str:
 
 
 @settings(deadline=None, max_examples=300)
+@example(-719_162, 0)  # the first day of the year 1
+@example(-719_163, -1)  # the last one of the year 0
+@example(-719_528, -(10**6))  # the first one of the year 0
+@example(-719_529, 10**6 - 1)
+@example(2_932_896, 86_399_999_999)  # the last day of the year 9999
+@example(2_932_897, 86_400_000_000)
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63) + 1, 2**63 - 1))
 def test_dates_and_times_far_beyond_the_calendars_of_python(days: int, ticks: int) -> None:
     dates = pa.array([days], pa.int32()).view(pa.date32())
@@ -84,6 +90,27 @@ def test_keys_of_maps_that_are_no_text_are_their_json(keys: pa.Array, shown: lis
     column = pa.MapArray.from_arrays(pa.array([0, 2], pa.int32()), keys, pa.array([7, 8]))
 
     assert json_values(column) == [dict(zip(shown, (7, 8), strict=True))]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[1], None, [2, 3], []], pa.list_(pa.int8())),
+        pa.array([[1, 2], None, [3, 4], [5, None]], pa.list_(pa.int8(), 2)),
+        pa.array([{"a": 1}, None, {"a": 2}, {"a": None}]),
+        pa.array([[("a", 1)], None, [("b", 2), ("c", 3)], []], pa.map_(pa.string(), pa.int8())),
+        pa.array(["a", None, "b", "a"]).dictionary_encode(),
+        pa.array([b"a", None, b"b", b""]),
+        pa.array([1, None, 2, 3], pa.timestamp("us")),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_slice_has_its_own_values(column: pa.Array) -> None:
+    whole = json_values(column)
+    assert None in whole
+    for start in range(5):
+        for length in range(5):
+            assert json_values(column.slice(start, length)) == whole[start : start + length]
 
 
 def test_of_equal_keys_the_last_one_counts() -> None:
