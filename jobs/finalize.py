@@ -119,7 +119,10 @@ def finalize_job(store: Store, storage: Storage, lease: MergeLease) -> bool:
     if not store.finish_job(lease, counts, _errors_of_stopped(folder, lease, chunks)):
         return False
     collect(folder, lease.version, chunks, lease.merged)
-    log.info("job %s: version %d is published, %d rows", job.id, lease.version, rows)
+    log.info(
+        "job %s: version %d is published, %d rows", job.id, lease.version, rows,
+        extra={"event": "job_published", "job_id": job.id, "version": lease.version, "rows": rows},
+    )  # fmt: skip
     return True
 
 
@@ -135,13 +138,18 @@ def _attempt(
         with _renewed(store, lease):
             return int(step(store, storage, lease))
     except OutputError as error:
-        log.error("job %s: %s", lease.job_id, error)
+        extra = {"event": "job_failed", "job_id": lease.job_id}
+        log.error("job %s: %s", lease.job_id, error, extra=extra)
         store.fail_job(lease.job_id, "output_incomplete", str(error), lease)
     except JobsError as error:
-        log.warning("job %s: not finished yet, will be tried again: %s", lease.job_id, error)
+        extra = {"event": "job_unfinished", "job_id": lease.job_id}
+        log.warning(
+            "job %s: not finished yet, will be tried again: %s", lease.job_id, error, extra=extra
+        )
     except Exception:
         # One job that cannot be finished must not keep all others from it.
-        log.exception("job %s: not finished yet, will be tried again", lease.job_id)
+        extra = {"event": "job_unfinished", "job_id": lease.job_id}
+        log.exception("job %s: not finished yet, will be tried again", lease.job_id, extra=extra)
     return 0
 
 
@@ -156,7 +164,8 @@ def _renewed(store: Store, lease: MergeLease) -> Iterator[None]:
                 if not store.renew_merge(lease):
                     return  # taken over; SQL will refuse our result
             except JobsError as error:
-                log.warning("job %s: merge lease not renewed: %s", lease.job_id, error)
+                extra = {"event": "merge_not_renewed", "job_id": lease.job_id}
+                log.warning("job %s: merge lease not renewed: %s", lease.job_id, error, extra=extra)
 
     thread = threading.Thread(target=renew, name="merge-lease", daemon=True)
     thread.start()

@@ -23,8 +23,12 @@ def mend(store: Store) -> int:
     """
     requeued = store.requeue_expired()
     if requeued:
-        log.info("%d chunks were lost by their workers and are queued again", requeued)
+        log.info(
+            "%d chunks were lost by their workers and are queued again", requeued,
+            extra={"event": "chunks_requeued", "chunks": requeued},
+        )  # fmt: skip
     expired = store.expire_overdue()
     if expired:
-        log.info("%d jobs are past their deadline", expired)
+        extra = {"event": "jobs_expired", "jobs": expired}
+        log.info("%d jobs are past their deadline", expired, extra=extra)
     return requeued

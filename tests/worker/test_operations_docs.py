@@ -72,7 +72,8 @@ def test_every_label_is_explained() -> None:
 def events() -> dict[str, set[str]]:
     """Fields by event, from every `extra={"event": …}` in the source."""
     found: dict[str, set[str]] = {}
-    for path in [*(ROOT / "worker").glob("*.py"), ROOT / "jobs" / "periodic.py"]:
+    ours = [ROOT / "jobs" / f"{name}.py" for name in ("finalize", "periodic", "sweep")]
+    for path in [*(ROOT / "worker").glob("*.py"), *ours]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(node, ast.Dict):
                 continue
