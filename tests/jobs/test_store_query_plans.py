@@ -1,7 +1,8 @@
 """No statement reads a whole large table: a job of ten million rows has 80,000 chunks.
 
 Every statement that the store sends is caught, and the database is asked how it would run it
-among many chunks and many jobs that ended long ago.
+among many chunks and many jobs that ended long ago. Those who poll the views send statements of
+their own, of which some are here.
 """
 
 from __future__ import annotations
@@ -16,27 +17,38 @@ from sqlalchemy import Connection, event, insert, select, text
 from jobs.records import Counts
 from jobs.states import JobState
 from jobs.store import Store
-from jobs.tables import chunks, jobs, windows
-from tests.support.job_store import ROWS, StoreUnderTest, new_plan
+from jobs.tables import chunks, jobs, row_errors, windows
+from tests.support.job_store import ROWS, StoreUnderTest, new_plan, tallies
 
-LARGE = ("chunks", "windows")
+LARGE = ("chunks", "windows", "row_errors")
 ALL = Counts(completed=ROWS)
+POLLED = [
+    "SELECT * FROM job_progress WHERE job_id = 'job_large'",
+    "SELECT state, percent, eta_seconds FROM job_progress WHERE job_id = 'job_large'",
+    "SELECT job_id, percent FROM job_progress WHERE state = 'in_progress'",
+    "SELECT * FROM job_progress ORDER BY created_at DESC LIMIT 20",
+]
+POLLED_ERRORS = [
+    "SELECT * FROM job_errors WHERE job_id = 'job_large'",
+    "SELECT code, sum(rows) FROM job_errors WHERE job_id = 'job_large' GROUP BY code",
+]
 
 
 @pytest.fixture
 def crowded(back: StoreUnderTest) -> StoreUnderTest:
     """Many jobs that ended, some at work, and one with very many chunks."""
-    old = back.add((2, 2))
-    back.complete(old.id)
+    old = back.add((2, 2), rejected=2)
+    back.finish_work(old.id)
+    back.finalize(old.id, Counts(completed=4 * ROWS, failed=7), tallies(5))
     with back.database.begin() as connection:
-        for table, number in ((jobs, 500), (windows, 500), (chunks, 500)):
-            copy_rows(connection, table, old.id, number)
+        for table in (jobs, windows, chunks, row_errors):
+            copy_rows(connection, table, old.id, 500)
     back.add([100] * 80, id="job_large")
     for _ in range(20):
         back.add((1,))
     if back.database.engine.dialect.name == "postgresql":
         with back.database.begin() as connection:
-            connection.execute(text("ANALYZE jobs, windows, chunks"))
+            connection.execute(text("ANALYZE jobs, windows, chunks, row_errors"))
     return back
 
 
@@ -76,7 +88,7 @@ def live_through_everything(back: StoreUnderTest) -> None:
     assert store.claim_chunk("w", "m", "job_large-v1-004321")
     first, second, third, *_ = (lease for lease in leases if lease is not None)
     store.renew("w", {third.chunk_id: (third.epoch, ALL)})
-    store.commit_chunk(first, "p", ALL)
+    store.commit_chunk(first, "p", ALL, tallies(2))
     store.release_chunk(second, ALL)
     back.expire_leases(id=third.chunk_id)
     assert store.requeue_expired() == 1
@@ -111,8 +123,9 @@ def full_reads(back: StoreUnderTest, statement: str, parameters: Any) -> list[st
     return [
         line
         for line in plan
-        # This index holds the running chunks alone, which are few.
-        if any(scan in line for scan in scans) and "ix_chunks_running" not in line
+        # These indexes hold few chunks: those at work, and those that a worker left.
+        if any(scan in line for scan in scans)
+        and not any(index in line for index in ("ix_chunks_running", "ix_chunks_handed_back"))
     ]
 
 
@@ -134,8 +147,9 @@ def test_no_statement_reads_a_whole_large_table(crowded: StoreUnderTest) -> None
         (lambda store: store.chunks_to_wake(), "ix_chunks_to_wake"),
         (lambda store: store.requeue_expired(), "ix_chunks_running"),
         (lambda store: store.progress("job_large"), "ix_chunks_running"),
+        (lambda store: store.progress("job_large"), "ix_chunks_handed_back"),
     ],
-    ids=["claim", "wake", "requeue", "progress"],
+    ids=["claim", "wake", "requeue", "running", "handed back"],
 )
 def test_the_index_that_was_made_for_it_is_used(
     crowded: StoreUnderTest, operation: Callable[[Store], object], index: str
@@ -149,6 +163,24 @@ def test_the_index_that_was_made_for_it_is_used(
         for line in plan_of(crowded, statement, parameters)
     ]
     assert any(index in line for line in plans), plans
+
+
+@pytest.mark.parametrize("query", [*POLLED, *POLLED_ERRORS])
+def test_polling_reads_no_whole_large_table(crowded: StoreUnderTest, query: str) -> None:
+    assert full_reads(crowded, query, None) == []
+
+
+@pytest.mark.parametrize("query", POLLED)
+def test_polling_reads_the_chunks_that_were_begun_and_no_others(
+    crowded: StoreUnderTest, query: str
+) -> None:
+    """Whoever polls all jobs shall not read 80,000 queued chunks of one of them."""
+    lines = [
+        line for line in plan_of(crowded, query, None) if " chunks" in line or "_chunks" in line
+    ]
+    for index in ("ix_chunks_running", "ix_chunks_handed_back"):
+        assert any(index in line for line in lines), lines
+    assert not any("to_claim" in line or "of_window" in line for line in lines), lines
 
 
 def test_the_check_itself_sees_a_full_read(crowded: StoreUnderTest) -> None:

@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from alembic import command
-from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Inspector, inspect, text
+from sqlalchemy import inspect, text
 
 from jobs.database import Database, upgrade
 from jobs.errors import DatabaseError
 from jobs.tables import SCHEMA_REVISION, metadata
 from jobs.views import VIEWS, create_statements
-from tests.support.postgres import create_database, drop_database
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database, once of each kind."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/migrated.db"
-        return
-    url = create_database()
-    yield url
-    drop_database(url)
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    database = Database(url)
-    yield database
-    database.close()
-
-
-def config(connection: Connection) -> Config:
-    config = Config(toml_file=ROOT / "pyproject.toml")
-    config.attributes["connection"] = connection
-    return config
+from tests.support.migrating import ROOT, config, schema
 
 
 def run_alembic(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -57,37 +27,6 @@ def run_alembic(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
-
-
-def schema(connection: Connection) -> dict[str, Any]:
-    """All that the database itself says of its tables and views."""
-    found: Inspector = inspect(connection)
-    views: dict[str, Any] = {
-        name: {
-            "definition": found.get_view_definition(name),
-            "columns": [(c["name"], repr(c["type"])) for c in found.get_columns(name)],
-        }
-        for name in found.get_view_names()
-    }
-    return views | {
-        name: {
-            "columns": sorted(
-                (c["name"], repr(c["type"]), c["nullable"], c["default"])
-                for c in found.get_columns(name)
-            ),
-            "primary key": found.get_pk_constraint(name),
-            "foreign keys": found.get_foreign_keys(name),
-            "unique": found.get_unique_constraints(name),
-            "checks": sorted((c["name"], c["sqltext"]) for c in found.get_check_constraints(name)),
-            "indexes": sorted(
-                # The condition of a partial index is a clause, which compares by identity.
-                json.dumps(index, default=str, sort_keys=True)
-                for index in found.get_indexes(name)
-            ),
-        }
-        for name in found.get_table_names()
-        if name != "alembic_version"
-    }
 
 
 def test_the_migrations_make_the_schema_of_the_code(url: str, database: Database) -> None:
@@ -219,5 +158,5 @@ def test_from_another_folder_with_migrations_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_revision_of_the_code_is_the_newest_migration() -> None:
-    scripts = ScriptDirectory.from_config(Config(toml_file=ROOT / "pyproject.toml"))
+    scripts = ScriptDirectory.from_config(config())
     assert scripts.get_heads() == [SCHEMA_REVISION]

@@ -163,3 +163,14 @@ class StoreUnderTest:
         self.finish_work(job_id)
         total = self.store.job(job_id).total_rows
         self.finalize(job_id, Counts(completed=total))
+
+
+def half_done(back: StoreUnderTest) -> str:
+    """A job of two chunks whose first is done, and whose second runs and has reported."""
+    job = back.add((2,), rejected=1)
+    first, second = (back.store.claim_chunk(w, "m") for w in ("host:1:a", "host:1:b"))
+    assert first is not None
+    assert second is not None
+    back.store.commit_chunk(first, "p", Counts(3, 1, 0, 0, 20, 10, 30), tallies(1))
+    back.store.renew(second.owner, {second.chunk_id: (1, Counts(1, 1, 0, 0, 8, 4, 10))})
+    return job.id
