@@ -6,6 +6,7 @@ that a step can be planned while the device still runs the one before.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 
 from engine.sampling_params import SamplingParams
@@ -24,7 +25,7 @@ class ScheduledSequence:
         samples: whether the step samples a token after the last of `token_ids` (false for
             all chunks of a prompt but its last).
         params: the sequence's sampling rules.
-        sample_index: which of the request's parallel samples this is.
+        sample_index: which of several samples of one prompt and seed this is.
     """
 
     request_id: str
@@ -62,14 +63,31 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class SampledLogprobs:
+    """Log probabilities of a sampled token and of the likeliest ones, as `kernels.logprobs` says.
+
+    Kept for each token of all running sequences, so in arrays, not in an object a number.
+
+    Attributes:
+        values: float32, first that of the sampled token, then those of `top_ids`.
+        top_ids: int32, the likeliest tokens, best first.
+    """
+
+    values: array[float]
+    top_ids: array[int]
+
+
+@dataclass(frozen=True, slots=True)
 class SampledToken:
     """What a step gave for one sequence that samples.
 
     Attributes:
         token_id: the token, or -1 where `nan_logits`.
         nan_logits: the logits were not finite, so no token can be trusted.
+        logprobs: where the sequence asks for them and the token can be trusted.
     """
 
     request_id: str
     token_id: int
     nan_logits: bool = False
+    logprobs: SampledLogprobs | None = None
