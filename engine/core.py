@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,11 +15,13 @@ from engine.house import check_kernels_package
 from engine.kv_cache import KVCache
 from engine.loading import load_model, resolve_model
 from engine.memory import size_kv_pool
-from engine.messages import TokenCounts
+from engine.messages import EngineStats, TokenCounts
 from engine.request import FinishReason, Request, RequestOutput
 from engine.runner import Runner
-from engine.scheduler import Scheduler, SchedulerConfig, SchedulerStats
+from engine.scheduler import Scheduler, SchedulerConfig
 from engine.sequence import Sequence
+from engine.step_times import StepTimes
+from engine.token_texts import TokenTexts
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -47,6 +50,7 @@ class Engine:
         self.files: ModelFiles = resolve_model(config.model)
         self.tokenizer: Tokenizer = load_tokenizer(self.files.path)
         self.loaded: LoadedModel = load_model(self.files, config.dtype, config.device)
+        self._log_loaded(time.monotonic() - began)
         on_cpu = self.loaded.device.type == "cpu"
         budget = config.max_num_batched_tokens or (CPU_TOKEN_BUDGET if on_cpu else GPU_TOKEN_BUDGET)
         limit = self.loaded.config.max_model_len
@@ -78,6 +82,8 @@ class Engine:
             )
         )
         self._watches: dict[str, StopStringWatch] = {}
+        self._texts = TokenTexts(self.tokenizer)
+        self._times = StepTimes()
         self.load_seconds = time.monotonic() - began
 
     def add(self, request: Request) -> None:
@@ -109,11 +115,19 @@ class Engine:
         return self.scheduler.has_unfinished
 
     @property
-    def stats(self) -> SchedulerStats:
-        return self.scheduler.stats
+    def stats(self) -> EngineStats:
+        scheduler = self.scheduler
+        return EngineStats(
+            running=scheduler.num_running,
+            waiting=scheduler.num_waiting,
+            step_seconds=self._times.seconds,
+            step_buckets=self._times.buckets,
+            **dataclasses.asdict(scheduler.stats),
+        )
 
     def step(self) -> list[RequestOutput]:
         """Compute one batch; returns the requests that it finished."""
+        began = time.perf_counter()
         batch = self.scheduler.schedule()
         if not batch:
             if self.has_unfinished:
@@ -127,6 +141,7 @@ class Engine:
                 outputs.append(self._output(sequence))
         if self.config.check_invariants:
             self.scheduler.check_invariants()
+        self._times.add(time.perf_counter() - began)
         return outputs
 
     def generate(self, requests: Iterable[Request]) -> Iterator[RequestOutput]:
@@ -145,6 +160,16 @@ class Engine:
             for s in self.scheduler.running_sequences
         }
 
+    def _log_loaded(self, seconds: float) -> None:
+        dtype, device = str(self.loaded.dtype).removeprefix("torch."), str(self.loaded.device)
+        log.info(
+            "model loaded: %s, %s on %s, in %.1f s", self.config.model, dtype, device, seconds,
+            extra={
+                "model": self.config.model, "revision": self.files.revision, "dtype": dtype,
+                "device": device, "seconds": round(seconds, 3),
+            },
+        )  # fmt: skip
+
     def _found_stop_string(self, sequence: Sequence) -> bool:
         watch = self._watches.get(sequence.request_id)
         if watch is None or sequence.finish_reason is FinishReason.ERROR:
@@ -159,6 +184,7 @@ class Engine:
         else:
             text = decode(self.tokenizer, sequence.output_token_ids)
         assert reason is not None
+        asks = sequence.request.params.logprobs is not None
         return RequestOutput(
             request_id=sequence.request_id,
             token_ids=tuple(sequence.output_token_ids),
@@ -172,5 +198,8 @@ class Engine:
                 "the model's logits were not finite, so no token can be trusted"
                 if sequence.error_code == "nan_logits"
                 else None
+            ),
+            logprobs=(
+                self._texts.describe(sequence.output_token_ids, sequence.logprobs) if asks else None
             ),
         )

@@ -35,7 +35,9 @@ def configure_logging(form: str, *, process: str | None = None) -> None:
         ConfigError: there is no such form.
     """
     if form not in FORMATS:
-        raise ConfigError(f"the log format is {form!r}; it must be {' or '.join(FORMATS)}")
+        raise ConfigError(
+            f"the log format (PAGEMILL_LOG_FORMAT) is {form!r}; it must be {' or '.join(FORMATS)}"
+        )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(process) if form == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -15,7 +15,7 @@ from engine.host_memory import cgroup_headroom
 from engine.kv_cache import KVCache, kv_block_bytes
 from engine.loading.loaded import LoadedModel
 from engine.runner import Runner
-from engine.sampling_params import SamplingParams
+from engine.sampling_params import MAX_LOGPROBS, SamplingParams
 
 logger = logging.getLogger("pagemill.engine")
 
@@ -33,9 +33,10 @@ def size_kv_pool(
     """Choose the number of KV blocks, and log it.
 
     `config.num_blocks` wins. On a GPU the pool is what `gpu_memory_utilization` leaves beside
-    the weights, which are loaded already, and the activations of the largest step, which is
-    run to measure it. On a CPU it is `cpu_kv_cache_bytes`, but at most half of the memory that is
-    free on the host and within the control group's limit.
+    the weights, which are loaded already, and the activations of the largest step (logits and
+    log probabilities included), which is run to measure it. On a CPU it is
+    `cpu_kv_cache_bytes`, but at most half of the memory that is free on the host and within the
+    control group's limit.
 
     Args:
         max_model_len: longest sequence in tokens; a pool that cannot hold one is warned of.
@@ -54,12 +55,13 @@ def size_kv_pool(
         num_blocks = _host_bytes(config.cpu_kv_cache_bytes) // block_bytes
     if num_blocks < 1:
         raise ConfigError(_no_room(loaded.device, block_bytes))
-    tokens = num_blocks * config.block_size
+    tokens, size = num_blocks * config.block_size, num_blocks * block_bytes
     logger.info(
         "KV cache: %s blocks, %s tokens, %.2f GiB",
         f"{num_blocks:,}",
         f"{tokens:,}",
-        num_blocks * block_bytes / GIB,
+        size / GIB,
+        extra={"num_blocks": num_blocks, "tokens": tokens, "bytes": size},
     )
     if tokens < max_model_len:
         logger.warning(
@@ -112,12 +114,16 @@ def largest_steps(
     """
     chunk = min(max_num_batched_tokens, max_model_len)
     rows = min(max_num_seqs, max_num_batched_tokens)
-    # Top-p holds the most copies of the logits.
-    params = SamplingParams(temperature=1.0, top_p=0.5)
+    # Top-p and log probabilities hold the most copies of the logits, and one more is made of the
+    # rows that ask for the latter where not all do.
+    params = SamplingParams(temperature=1.0, top_p=0.5, logprobs=MAX_LOGPROBS)
+    silent = SamplingParams(temperature=1.0, top_p=0.5)
     table = (0,) * -(-max_model_len // block_size)
     prefill = ScheduledSequence("prefill", (0,) * chunk, max_model_len - chunk, table, True, params)
     decodes = tuple(
-        ScheduledSequence(f"decode {i}", (0,), max_model_len - 1, table, True, params)
+        ScheduledSequence(
+            f"decode {i}", (0,), max_model_len - 1, table, True, params if i else silent
+        )
         for i in range(rows)
     )
     return [Batch(1, (prefill,)), Batch(2, decodes)]

@@ -12,10 +12,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.request import FinishReason, Request, RequestOutput
+from engine.request import FinishReason, Request, RequestOutput, TokenLogprob, TopLogprob
 from engine.sampling_params import SamplingParams
 
 
@@ -117,11 +117,13 @@ class Report:
 
     Attributes:
         running: by request id; sent about twice a second, otherwise None.
-        stats: sent together with `running`, and once more when the engine falls idle.
+        stats: sent together with `running`, and once before there is any work.
+
+    The last report before the engine waits for work has both, so that nothing seems to run on.
     """
 
     outputs: tuple[RequestOutput, ...] = ()
-    running: Mapping[str, TokenCounts] | None = field(default=None)
+    running: Mapping[str, TokenCounts] | None = None
     stats: EngineStats | None = None
 
 
@@ -134,7 +136,7 @@ _TYPES: dict[str, type[Any]] = {
 
 def encode(message: Message) -> bytes:
     """One message as UTF-8 JSON."""
-    body = dataclasses.asdict(message)
+    body = _report_body(message) if isinstance(message, Report) else asdict(message)
     body["type"] = type(message).__name__
     return json.dumps(body, separators=(",", ":")).encode()
 
@@ -152,10 +154,11 @@ def decode(data: bytes) -> Message:
     if cls is AbortRequests:
         return AbortRequests(tuple(body["request_ids"]))
     if cls is Report:
-        running = body["running"]
+        running, stats = body["running"], body["stats"]
         return Report(
             tuple(_output(o) for o in body["outputs"]),
             None if running is None else {i: TokenCounts(**c) for i, c in running.items()},
+            None if stats is None else _stats(stats),
         )
     if cls is None:
         raise ValueError("not a message of the engine's pipe")
@@ -167,12 +170,49 @@ def _request(body: dict[str, Any]) -> Request:
     params = body["params"]
     for name in ("stop", "stop_token_ids"):
         params[name] = tuple(params[name])
-    return Request(
-        body["request_id"], tuple(body["token_ids"]), SamplingParams(**params), body["priority"]
-    )
+    body["params"] = SamplingParams(**params)
+    body["token_ids"] = tuple(body["token_ids"])
+    return Request(**body)
+
+
+def _stats(body: dict[str, Any]) -> EngineStats:
+    body["step_buckets"] = tuple(body["step_buckets"])
+    return EngineStats(**body)
+
+
+def _report_body(report: Report) -> dict[str, Any]:
+    """As `asdict`, which would take long over the thousands of objects of log probabilities."""
+    running, stats = report.running, report.stats
+    return {
+        "outputs": [_output_body(output) for output in report.outputs],
+        "running": None if running is None else {i: asdict(c) for i, c in running.items()},
+        "stats": None if stats is None else asdict(stats),
+    }
+
+
+_OUTPUT_FIELDS = tuple(f.name for f in dataclasses.fields(RequestOutput))
+
+
+def _output_body(output: RequestOutput) -> dict[str, Any]:
+    body = {name: getattr(output, name) for name in _OUTPUT_FIELDS}
+    if output.logprobs is not None:
+        # JSON has no bytes; in Latin-1 each byte is the character of the same number.
+        body["logprobs"] = [
+            (t.token_id, t.token, t.bytes.decode("latin-1"), t.logprob,
+             [(top.token_id, top.token, top.logprob) for top in t.top])
+            for t in output.logprobs
+        ]  # fmt: skip
+    return body
 
 
 def _output(body: dict[str, Any]) -> RequestOutput:
     body["token_ids"] = tuple(body["token_ids"])
     body["finish_reason"] = FinishReason(body["finish_reason"])
+    if body["logprobs"] is not None:
+        body["logprobs"] = tuple(
+            TokenLogprob(
+                token_id, token, data.encode("latin-1"), logprob, tuple(TopLogprob(*t) for t in top)
+            )
+            for token_id, token, data, logprob, top in body["logprobs"]
+        )
     return RequestOutput(**body)

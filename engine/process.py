@@ -11,15 +11,14 @@ import logging
 import os
 import queue
 import signal
-import sys
 import threading
 import time
-import traceback
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
 from engine.errors import EngineError, RequestError
+from engine.logs import configure_logging
 from engine.messages import (
     AbortRequests,
     AddRequests,
@@ -37,6 +36,8 @@ from engine.request import FinishReason, Request, RequestOutput
 if TYPE_CHECKING:
     from engine.core import Engine
 
+log = logging.getLogger("pagemill.engine")
+LOG_FORMAT_VARIABLE = "PAGEMILL_LOG_FORMAT"  # text or json; set by the worker
 REPORT_SECONDS = 0.5
 EXIT_CRASHED, EXIT_REFUSED = 1, 3
 
@@ -47,21 +48,17 @@ def main(read_fd: int, write_fd: int) -> int:
     # worker decides what becomes of the rows, and then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     reader, writer = Connection(read_fd, writable=False), Connection(write_fd, readable=False)
     threading.Thread(target=_read, args=(reader, inbox), name="pipe", daemon=True).start()
     try:
+        configure_logging(os.environ.get(LOG_FORMAT_VARIABLE, "text"), process="engine")
         return _serve(inbox, writer)
     except EngineError as error:
         writer.send_bytes(encode(Refused(str(error))))
         return EXIT_REFUSED
     except Exception as error:
-        traceback.print_exc()
+        log.exception("the engine ends because of an unexpected error")
         writer.send_bytes(encode(Crashed(f"{type(error).__name__}: {error}")))
         return EXIT_CRASHED
 
@@ -102,23 +99,28 @@ def _serve(inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
 
 
 def _loop(engine: Engine, inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
-    reported = 0.0
+    writer.send_bytes(encode(Report(stats=engine.stats)))
+    reported, stale = 0.0, False  # when stats were sent last, and whether there was work since
     while True:
         outputs = _take(engine, inbox)
         if engine.has_unfinished:
+            stale = True
             outputs += engine.step()
         now = time.monotonic()
-        running = engine.running() if now - reported >= REPORT_SECONDS else None
-        if outputs or running:
-            writer.send_bytes(encode(Report(tuple(outputs), running)))
-            reported = now if running is not None else reported
+        if stale and (not engine.has_unfinished or now - reported >= REPORT_SECONDS):
+            writer.send_bytes(encode(Report(tuple(outputs), engine.running(), engine.stats)))
+            reported, stale = now, engine.has_unfinished
+        elif outputs:
+            writer.send_bytes(encode(Report(tuple(outputs))))
 
 
 def _take(engine: Engine, inbox: queue.SimpleQueue[Message]) -> list[RequestOutput]:
     """Handle the messages that are there; wait for one only when there is nothing to compute."""
     refused: list[RequestOutput] = []
-    while not (inbox.empty() and (engine.has_unfinished or refused)):
+    waits = not engine.has_unfinished
+    while waits or not inbox.empty():
         message = inbox.get()
+        waits = False
         match message:
             case AddRequests():
                 for request in message.requests:

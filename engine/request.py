@@ -51,7 +51,8 @@ class TokenLogprob:
     Attributes:
         token: the token's text by itself; special tokens by their name, and bytes that are no
             whole UTF-8 character as U+FFFD.
-        bytes: what the token adds to the text; the bytes of all tokens together are the text.
+        bytes: what the token adds to the text; the bytes of all tokens together are the text
+            before a stop string cut it (see `engine.token_texts`).
         logprob: natural logarithm of its probability under the model's own logits, before
             temperature and filters.
         top: the likeliest tokens, best first; empty where only the chosen one was asked for.
@@ -74,7 +75,8 @@ class RequestOutput:
         cached_tokens: prompt tokens whose KV was already in the prefix cache when the
             request was first admitted.
         error_code: with `FinishReason.ERROR`, what went wrong (`nan_logits`, …).
-        logprobs: one entry for each of `token_ids`; None where the request asks for none.
+        logprobs: one entry for each of `token_ids`, those that a stop string cut from the text
+            too; None where the request asks for none, or was refused.
     """
 
     request_id: str

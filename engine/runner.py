@@ -9,6 +9,7 @@ import torch
 from engine.batch import Batch, SampledToken, ScheduledSequence
 from engine.kv_cache import KVCache
 from engine.loading.loaded import LoadedModel
+from engine.step_logprobs import StepLogprobs
 from kernels.attention_metadata import AttentionMetadata
 from kernels.paged_attention import AttentionPlan, plan_attention
 from kernels.sampling import NO_TOKEN, RowSampling, SamplingMetadata, sample
@@ -62,11 +63,16 @@ class Runner:
         rules = SamplingMetadata.build(
             [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
         )
+        sampled = sample(logits, rules)
+        asked = StepLogprobs.launch([s.params for s in sampling], logits, sampled)
         # The one place where the host waits for the device.
-        tokens: list[int] = sample(logits, rules).tolist()
+        tokens: list[int] = sampled.tolist()
+        logprobs = asked.fetch() if asked is not None else {}
         return [
-            SampledToken(s.request_id, token, nan_logits=token == NO_TOKEN)
-            for s, token in zip(sampling, tokens, strict=True)
+            SampledToken(s.request_id, NO_TOKEN, nan_logits=True)
+            if token == NO_TOKEN
+            else SampledToken(s.request_id, token, logprobs=logprobs.get(row))
+            for row, (s, token) in enumerate(zip(sampling, tokens, strict=True))
         ]
 
     @torch.inference_mode()

@@ -171,7 +171,7 @@ class Scheduler:
             if token is not None and token.nan_logits:
                 self._fail(sequence)
             elif token is not None and planned.samples:
-                self._advance(planned, sequence, token.token_id)
+                self._advance(planned, sequence, token)
             else:
                 self._advance(planned, sequence, None)
                 continue
@@ -277,21 +277,23 @@ class Scheduler:
         sequence.num_admissions += 1
 
     def _advance(
-        self, planned: ScheduledSequence, sequence: Sequence, token_id: int | None
+        self, planned: ScheduledSequence, sequence: Sequence, token: SampledToken | None
     ) -> None:
         """Apply a step with sound logits to one sequence."""
         sequence.num_computed_tokens += len(planned.token_ids)
         if sequence.num_computed_tokens >= sequence.publish_at:
             self._blocks.publish(sequence)
-        if token_id is None:
+        if token is None:
             return
         node = sequence.prefix_node
         if node is not None and not node.proven:
             self._blocks.prove(sequence)
         outputs = sequence.output_token_ids
-        outputs.append(token_id)
+        outputs.append(token.token_id)
+        if token.logprobs is not None:
+            sequence.logprobs.append(token.logprobs)
         self._counts.generated_tokens += 1
-        if token_id in sequence.stop_token_ids:
+        if token.token_id in sequence.stop_token_ids:
             self._mark_ended(sequence, FinishReason.STOP)
         elif len(outputs) >= sequence.max_output_tokens:
             self._mark_ended(sequence, FinishReason.LENGTH)

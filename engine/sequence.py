@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from engine.batch import SampledLogprobs
 from engine.blocks import BlockPool, BlockTable
 from engine.prefix_tree import BlockTokens, PrefixNode
 from engine.request import FinishReason, Request
@@ -24,6 +25,7 @@ class Sequence:
         arrival: counts the requests of a scheduler; the lower came first.
         rank: sorts sequences from the first to the last to be served.
         output_token_ids: generated tokens, the one that stopped it included.
+        logprobs: of each of `output_token_ids`; empty where the request asks for none.
         finish_reason: None until it has ended.
         error_code: with `FinishReason.ERROR`, what went wrong.
         num_computed_tokens: tokens whose KV is in the blocks of `block_table`.
@@ -45,6 +47,7 @@ class Sequence:
         "error_code",
         "finish_reason",
         "leading",
+        "logprobs",
         "max_output_tokens",
         "num_admissions",
         "num_computed_tokens",
@@ -76,6 +79,7 @@ class Sequence:
         self.rank = (-request.priority, arrival)
         self.prompt_token_ids = request.token_ids
         self.output_token_ids: list[int] = []
+        self.logprobs: list[SampledLogprobs] = []
         self.max_output_tokens = max_output_tokens
         self.stop_token_ids = stop_token_ids
         self.status = SequenceStatus.WAITING

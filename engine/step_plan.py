@@ -33,6 +33,7 @@ class StepPlan:
                 sequence.block_table.ids,
                 True,
                 sequence.request.params,
+                sequence.request.sample_index,
             )
         )
         self.sequences.append(sequence)
@@ -50,6 +51,7 @@ class StepPlan:
                 sequence.block_table.ids,
                 end == total,
                 sequence.request.params,
+                sequence.request.sample_index,
             )
         )
         self.sequences.append(sequence)

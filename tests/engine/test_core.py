@@ -7,6 +7,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.errors import ConfigError, RequestError
+from engine.messages import STEP_BUCKETS
 from engine.request import FinishReason, Request
 from engine.sampling_params import SamplingParams
 from tests.support.tiny_model import build_tiny_model
@@ -77,6 +78,75 @@ def test_sampled_answers_depend_on_the_seed_alone(engine):
 
     assert sampled(5, 0) == sampled(5, 6)
     assert len({sampled(seed, 0) for seed in range(8)}) > 1
+
+
+def samples(engine, indices, prompt=PROMPT, companions=0, **params):
+    """Answers to one prompt and seed, by sample index."""
+    rules = SamplingParams(
+        **{"max_tokens": 12, "temperature": 1.0, "seed": 5, "ignore_eos": True, **params}
+    )
+    others = [Request(f"o{i}", prompt[i + 1 :], rules) for i in range(companions)]
+    asked = [Request(f"r{i}", prompt, rules, sample_index=i) for i in indices]
+    found = {o.request_id: o for o in engine.generate([*others, *asked])}
+    return {i: found[f"r{i}"] for i in indices}
+
+
+def test_samples_of_one_prompt_differ_and_come_again(folder, engine):
+    together = samples(engine, range(6))
+    assert len({o.token_ids for o in together.values()}) == 6
+    rules = SamplingParams(12, temperature=1.0, seed=5, ignore_eos=True)
+    (plain,) = engine.generate([Request("plain", PROMPT, rules)])
+    assert together[0].token_ids == plain.token_ids
+    cold = Engine(EngineConfig(str(folder), num_blocks=128, enable_prefix_caching=False))
+    for index in range(6):
+        alone = samples(cold, [index])[index]
+        assert alone.token_ids == together[index].token_ids
+    again = samples(engine, [4, 1], companions=5)
+    assert {i: o.token_ids for i, o in again.items()} == {i: together[i].token_ids for i in (4, 1)}
+
+
+def test_samples_of_one_prompt_share_its_blocks(engine):
+    found = samples(engine, range(5))
+    shared = (len(PROMPT) - 1) // 16 * 16
+    assert sorted(o.cached_tokens for o in found.values()) == [0, *[shared] * 4]
+    assert engine.stats.cached_tokens == 4 * shared
+    assert engine.stats.prompt_tokens == 5 * len(PROMPT)
+
+
+def test_samples_that_are_preempted_are_the_same(folder, engine):
+    expected = samples(engine, range(6), max_tokens=60)
+    small = Engine(
+        EngineConfig(str(folder), num_blocks=18, max_model_len=200, check_invariants=True)
+    )
+    found = samples(small, range(6), max_tokens=60)
+    assert small.stats.preemptions > 0
+    assert {i: o.token_ids for i, o in found.items()} == {
+        i: o.token_ids for i, o in expected.items()
+    }
+
+
+def test_stats_say_what_runs_and_what_was_done(engine):
+    empty = engine.stats
+    assert (empty.running, empty.waiting, empty.steps, empty.blocks_total) == (0, 0, 0, 128)
+    assert empty.step_buckets == (0,) * (len(STEP_BUCKETS) + 1)
+    for i in range(300):
+        engine.add(Request(f"r{i}", PROMPT[i % 7 :], SamplingParams(3, ignore_eos=True)))
+    assert engine.stats.waiting == 300
+    engine.step()
+    busy = engine.stats
+    assert busy.running > 0
+    assert busy.running + busy.waiting == 300
+    assert busy.blocks_used > 0
+    while engine.has_unfinished:
+        engine.step()
+    done = engine.stats
+    assert (done.running, done.waiting, done.blocks_used) == (0, 0, 0)
+    assert done.generated_tokens == 900
+    assert done.prompt_tokens == sum(len(PROMPT) - i % 7 for i in range(300))
+    assert sum(done.step_buckets) == done.steps > busy.steps
+    assert done.step_seconds > busy.step_seconds > 0
+    engine.step()  # nothing to do is no step
+    assert engine.stats == done
 
 
 @pytest.mark.parametrize(

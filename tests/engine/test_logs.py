@@ -166,7 +166,7 @@ def test_logged_exceptions_whose_text_fails():
 
 
 def test_another_form_is_refused():
-    with pytest.raises(ConfigError, match="'xml'; it must be text or json"):
+    with pytest.raises(ConfigError, match=r"LOG_FORMAT\) is 'xml'; it must be text or json"):
         configure_logging("xml")
 
 

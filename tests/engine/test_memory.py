@@ -18,6 +18,7 @@ from engine.kv_cache import KVCache, kv_block_bytes
 from engine.loading import load_model, resolve_model
 from engine.loading.loaded import LoadedModel
 from engine.runner import Runner
+from engine.sampling_params import MAX_LOGPROBS
 from tests.support.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.quick
@@ -74,6 +75,9 @@ def test_the_log_line(
     with caplog.at_level(logging.INFO, "pagemill.engine"):
         size(loaded, num_blocks=131_072)
     assert caplog.messages == ["KV cache: 131,072 blocks, 2,097,152 tokens, 0.50 GiB"]
+    fields = vars(caplog.records[0])
+    assert (fields["num_blocks"], fields["tokens"]) == (131_072, 2_097_152)
+    assert fields["bytes"] == 131_072 * BLOCK_BYTES
 
 
 def test_less_than_one_sequence_is_warned_of(
@@ -123,7 +127,12 @@ def test_the_largest_steps_run_in_a_cache_of_one_block(
     assert {s.end for s in decodes.sequences} == {length}
     runner = Runner(loaded, KVCache.create(loaded.config, 1, 16, loaded.dtype, "cpu"))
     assert len(runner.execute(prefill)) == 1
-    assert len(runner.execute(decodes)) == min(seqs, budget)
+    rows = runner.execute(decodes)
+    assert len(rows) == min(seqs, budget)
+    # Log probabilities are computed in it, at their most and with a copy of the asking rows.
+    asked = [row.logprobs for row in rows]
+    assert asked[0] is None
+    assert all(len(found.top_ids) == MAX_LOGPROBS for found in asked[1:])
 
 
 # --- control groups

@@ -8,6 +8,7 @@ from engine.messages import (
     AbortRequests,
     AddRequests,
     Crashed,
+    EngineStats,
     Ready,
     Refused,
     Report,
@@ -16,8 +17,8 @@ from engine.messages import (
     decode,
     encode,
 )
-from engine.request import FinishReason, Request, RequestOutput
-from engine.sampling_params import SamplingParams
+from engine.request import FinishReason, Request, RequestOutput, TokenLogprob, TopLogprob
+from engine.sampling_params import MAX_LOGPROBS, SamplingParams
 
 pytestmark = pytest.mark.quick
 
@@ -34,6 +35,16 @@ params = st.builds(
     stop=st.lists(st.text(min_size=1, max_size=5), max_size=3).map(tuple),
     stop_token_ids=st.lists(counts, max_size=3).map(tuple),
     ignore_eos=st.booleans(),
+    logprobs=st.none() | st.integers(0, MAX_LOGPROBS),
+)
+values = st.floats(max_value=0, allow_nan=False, width=32)
+logprobs = st.builds(
+    TokenLogprob,
+    token_id=counts,
+    token=st.text(max_size=5),
+    bytes=st.binary(max_size=5),
+    logprob=values,
+    top=st.lists(st.builds(TopLogprob, counts, st.text(max_size=5), values), max_size=3).map(tuple),
 )
 outputs = st.builds(
     RequestOutput,
@@ -47,25 +58,48 @@ outputs = st.builds(
     error_code=st.none() | st.text(max_size=5),
     error_message=st.none() | st.text(max_size=5),
     error_field=st.none() | st.text(max_size=5),
+    logprobs=st.none() | st.lists(logprobs, max_size=3).map(tuple),
 )
 running = st.none() | st.dictionaries(ids, st.builds(TokenCounts, counts, counts, counts))
+stats = st.none() | st.builds(
+    EngineStats,
+    running=counts,
+    blocks_total=counts,
+    step_seconds=st.floats(0, 1e9),
+    step_buckets=st.lists(counts, max_size=13).map(tuple),
+)
 messages = st.one_of(
     st.builds(Start, st.just({"model": "m", "block_size": 16})),
     st.builds(
         AddRequests,
-        st.lists(st.builds(Request, ids, tokens, params, st.integers(-9, 9))).map(tuple),
+        st.lists(
+            st.builds(Request, ids, tokens, params, st.integers(-9, 9), st.integers(0, 127))
+        ).map(tuple),
     ),
     st.builds(AbortRequests, st.lists(ids).map(tuple)),
     st.builds(Ready, ids, ids, ids, ids, counts, counts, counts, st.floats(0, 100)),
     st.builds(Refused, st.text()),
     st.builds(Crashed, st.text()),
-    st.builds(Report, st.lists(outputs, max_size=3).map(tuple), running),
+    st.builds(Report, st.lists(outputs, max_size=3).map(tuple), running, stats),
 )
 
 
 @given(messages)
 def test_a_message_survives_the_pipe(message):
     assert decode(encode(message)) == message
+
+
+def test_every_byte_survives_the_pipe():
+    pieces = (TokenLogprob(1, "\ufffd", bytes(range(256)), -0.5, (TopLogprob(1, "x", -0.5),)),)
+    output = RequestOutput("r", (1,), "", FinishReason.STOP, 1, 0, 1, logprobs=pieces)
+    (found,) = decode(encode(Report((output,)))).outputs
+    assert found.logprobs[0].bytes == bytes(range(256))
+
+
+def test_a_message_is_one_line_of_ascii_json():
+    output = RequestOutput("é\n", (1,), "漢\u2028", FinishReason.STOP, 1, 0, 1)
+    assert b"\n" not in encode(Report((output,)))
+    assert encode(Report((output,))).isascii()
 
 
 @pytest.mark.parametrize("data", [b"", b"[]x", b'{"type":"Nothing"}', b"{}", b"[]", b"7"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -332,6 +333,19 @@ def test_the_asker_may_be_the_victim() -> None:
     sim.add(request("a", 9, 12), request("b", 8, 13))  # b reaches the end of its blocks first
     run_until_preemption(sim)
     assert ids(sim.scheduler.running_sequences) == ["a"]
+
+
+def test_a_preempted_sequence_keeps_its_sample_index_and_its_log_probabilities() -> None:
+    sim = Simulation(config(num_blocks=7))
+    a, b = request("a", 8, 13, logprobs=0), request("b", 8, 13, logprobs=0)
+    sim.add(dataclasses.replace(a, sample_index=3), dataclasses.replace(b, sample_index=4))
+    planned = set()
+    while sim.scheduler.has_unfinished:
+        planned |= {(s.request_id, s.sample_index) for s in sim.step().sequences}
+    assert sim.scheduler.stats.preemptions > 0
+    assert planned == {("a", 3), ("b", 4)}
+    assert len(sim.ended["b"].logprobs) == 13
+    sim.check_answers()
 
 
 def test_a_preempted_sequence_keeps_its_tokens_and_matches_the_cache_on_return() -> None:

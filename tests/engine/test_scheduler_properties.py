@@ -35,6 +35,7 @@ params = st.builds(
     max_tokens=st.integers(1, 12),
     ignore_eos=st.booleans(),
     stop_token_ids=st.sampled_from([(), (3,)]),
+    logprobs=st.sampled_from([None, 0]),
 )
 
 
@@ -67,9 +68,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.admitted = False
         self.added = 0
 
-    @rule(target=known, prompt=prompts, params=params, priority=st.integers(-1, 1))
-    def add(self, prompt: tuple[int, ...], params: SamplingParams, priority: int):  # type: ignore[no-untyped-def]
-        request = Request(f"r{self.added}", prompt, params, priority)
+    @rule(
+        target=known,
+        prompt=prompts,
+        params=params,
+        priority=st.integers(-1, 1),
+        sample_index=st.integers(0, 2),
+    )
+    def add(
+        self, prompt: tuple[int, ...], params: SamplingParams, priority: int, sample_index: int
+    ):  # type: ignore[no-untyped-def]
+        request = Request(f"r{self.added}", prompt, params, priority, sample_index)
         self.added += 1
         try:
             self.sim.add(request)

@@ -9,9 +9,10 @@ digest, so it is right only if all of the memory was.
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections.abc import Iterable
 
-from engine.batch import Batch, SampledToken, ScheduledSequence
+from engine.batch import Batch, SampledLogprobs, SampledToken, ScheduledSequence
 from engine.request import FinishReason, Request
 from engine.scheduler import Scheduler, SchedulerConfig
 from engine.sequence import Sequence
@@ -58,6 +59,7 @@ class FakeDevice:
         self._slots: list[list[int | str | None]] = [
             [None] * config.block_size for _ in range(config.num_blocks)
         ]
+        self._requests: dict[str, Request] = {}
         self._tokens: dict[str, list[int]] = {}
         self._digests: dict[str, list[int]] = {}
         self.poison: set[str] = set()
@@ -66,6 +68,7 @@ class FakeDevice:
 
     def begin(self, request: Request) -> None:
         """Learn the prompt of a request that was added to the scheduler."""
+        self._requests[request.request_id] = request
         self._tokens[request.request_id], self._digests[request.request_id] = [], []
         for token_id in request.token_ids:
             self._append(request.request_id, token_id)
@@ -86,7 +89,10 @@ class FakeDevice:
                 writes[slot] = _NAN if sick else own[position]
             if planned.samples:
                 token = -1 if sick else next_token(own[planned.end - 1])
-                sampled.append(SampledToken(planned.request_id, token, nan_logits=sick))
+                # As log probability each token has its own number, so a lost one is seen.
+                asks = planned.params.logprobs is not None and not sick
+                logprobs = SampledLogprobs(array("f", [token]), array("i")) if asks else None
+                sampled.append(SampledToken(planned.request_id, token, sick, logprobs))
         for (block, offset), value in writes.items():
             self._slots[block][offset] = value
         for given in sampled:
@@ -99,6 +105,9 @@ class FakeDevice:
         tokens, own = self._tokens[planned.request_id], self._digests[planned.request_id]
         assert planned.token_ids == tuple(tokens[planned.start : planned.end])
         assert planned.token_ids, "a sequence without work was scheduled"
+        request = self._requests[planned.request_id]
+        assert planned.params is request.params
+        assert planned.sample_index == request.sample_index
         assert planned.samples == (planned.end == len(tokens))
         sick = False
         for position in range(planned.start):
@@ -173,7 +182,11 @@ class Simulation:
     def check_answers(self) -> None:
         """Every request that ended by itself has the answer of an undisturbed run."""
         for request_id, sequence in self.ended.items():
-            expected = undisturbed(self.requests[request_id], self.config)
+            request = self.requests[request_id]
+            expected = undisturbed(request, self.config)
+            values = [found.values[0] for found in sequence.logprobs]
+            asks = request.params.logprobs is not None
+            assert values == (sequence.output_token_ids if asks else [])
             if sequence.finish_reason is FinishReason.ERROR:
                 assert request_id in self.device.tainted, "a sound request failed"
                 length = len(sequence.output_token_ids)

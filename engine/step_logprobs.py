@@ -1,0 +1,62 @@
+"""Log probabilities of one step: computed for the rows that ask, fetched in one transfer."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.batch import SampledLogprobs
+from engine.sampling_params import SamplingParams
+from kernels.logprobs import token_logprobs
+
+
+@dataclass(frozen=True, slots=True)
+class StepLogprobs:
+    """What the device computes for the rows of a step that ask for log probabilities.
+
+    Attributes:
+        wanted: row of the step's logits -> how many of the likeliest tokens it asks for.
+        packed: [len(wanted), 1 + 2k], int32, on the device, k the most that a row asks for and
+            the vocabulary has: the bits of 1 + k log probabilities (the sampled token's first),
+            then k token ids.
+    """
+
+    wanted: dict[int, int]
+    packed: torch.Tensor
+
+    @classmethod
+    def launch(
+        cls, params: Sequence[SamplingParams], logits: torch.Tensor, tokens: torch.Tensor
+    ) -> StepLogprobs | None:
+        """Start the computation without waiting for it; None where no row asks.
+
+        Args:
+            params: of each row.
+            logits: [rows, vocab_size], as the model gave them.
+            tokens: [rows], int64, what was sampled.
+        """
+        wanted = {i: p.logprobs for i, p in enumerate(params) if p.logprobs is not None}
+        if not wanted:
+            return None
+        if len(wanted) < len(params):
+            rows = torch.tensor(list(wanted)).to(logits.device, non_blocking=True)
+            logits, tokens = logits[rows], tokens[rows]
+        found = token_logprobs(logits, tokens, max(wanted.values()))
+        values = torch.cat((found.chosen[:, None], found.top), dim=-1)
+        return cls(wanted, torch.cat((values.view(torch.int32), found.top_ids.int()), dim=-1))
+
+    def fetch(self) -> dict[int, SampledLogprobs]:
+        """Wait for the result; by row of the step's logits."""
+        width = self.packed.shape[-1] // 2 + 1
+        # Bytes go into the arrays as they are: no Python number is made here.
+        rows = self.packed.cpu().numpy()
+        return {
+            index: SampledLogprobs(
+                array("f", row[:width][: 1 + count].tobytes()),
+                array("i", row[width:][:count].tobytes()),
+            )
+            for (index, count), row in zip(self.wanted.items(), rows, strict=True)
+        }

@@ -1,0 +1,226 @@
+"""A real engine process: what it reports when, and what it logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.messages import (
+    AbortRequests,
+    AddRequests,
+    Crashed,
+    EngineStats,
+    Message,
+    Ready,
+    Refused,
+    Report,
+    Start,
+    decode,
+    encode,
+)
+from engine.request import FinishReason, Request, RequestOutput
+from engine.sampling_params import SamplingParams
+from tests.support.tiny_model import build_tiny_model
+
+PATIENCE = 120.0
+PROMPT = tuple(b"A prompt of two blocks and a bit, sixteen tokens each")
+
+
+class Process:
+    """An engine at the far end of two pipes, its standard error in a file."""
+
+    def __init__(self, log: Path, **env: str) -> None:
+        engine_in, self_out = os.pipe()
+        self_in, engine_out = os.pipe()
+        self.log = log
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "engine", str(engine_in), str(engine_out)],
+                pass_fds=(engine_in, engine_out), stderr=stderr, env={**os.environ, **env},
+            )  # fmt: skip
+        os.close(engine_in)
+        os.close(engine_out)
+        self.reader = Connection(self_in, writable=False)
+        self.writer = Connection(self_out, readable=False)
+
+    def send(self, message: Message) -> None:
+        self.writer.send_bytes(encode(message))
+
+    def receive(self) -> Message:
+        assert self.reader.poll(PATIENCE), self.log.read_text()
+        return decode(self.reader.recv_bytes())
+
+    def reports(self, until: Callable[[Report], bool]) -> list[Report]:
+        """Reports up to the first that satisfies `until`."""
+        found: list[Report] = []
+        while not (found and until(found[-1])):
+            message = self.receive()
+            assert isinstance(message, Report)
+            found.append(message)
+        return found
+
+    def close(self) -> int:
+        """What the worker's end does to the engine: the pipe closes. Returns its exit status."""
+        self.writer.close()
+        try:
+            return self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.reader.close()
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
+    folder = build_tiny_model(tmp_path_factory.mktemp("tiny"))
+    return Start({"model": str(folder), "num_blocks": 200, "max_num_seqs": 4, "threads": 1})
+
+
+@pytest.fixture
+def launch(start: Start, tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Starts an engine with variables of its environment, and tells it to load the model."""
+    made: list[Process] = []
+
+    def launched(**env: str) -> Process:
+        made.append(Process(tmp_path / f"log{len(made)}", **env))
+        made[-1].send(start)
+        return made[-1]
+
+    yield launched
+    for process in made:
+        process.close()
+
+
+@pytest.fixture
+def engine(launch: Callable[..., Process]) -> Process:
+    made = launch()
+    assert isinstance(made.receive(), Ready)
+    return made
+
+
+def added(count: int, max_tokens: int, **params: Any) -> AddRequests:
+    rules = SamplingParams(max_tokens, ignore_eos=True, **params)
+    return AddRequests(tuple(Request(f"r{i}", PROMPT[i % 5 :], rules) for i in range(count)))
+
+
+def is_idle(report: Report) -> bool:
+    return report.stats is not None and report.stats.running + report.stats.waiting == 0
+
+
+def test_stats_come_first_while_busy_and_when_it_falls_idle(engine: Process) -> None:
+    (first,) = engine.reports(is_idle)
+    assert first == Report(stats=EngineStats(blocks_total=200, step_buckets=(0,) * 13))
+    engine.send(added(12, 150))
+    found = engine.reports(is_idle)
+    outputs = [o for report in found for o in report.outputs]
+    assert sorted(o.request_id for o in outputs) == sorted(f"r{i}" for i in range(12))
+    with_stats = [r for r in found if r.stats is not None]
+    assert all((r.running is None) == (r.stats is None) for r in found)
+    stats = [r.stats for r in with_stats if r.stats is not None]
+    assert (stats[0].running, stats[0].waiting) == (4, 8)
+    assert stats[0].blocks_used > 0
+    assert set(with_stats[0].running or ()) == {"r0", "r1", "r2", "r3"}
+    assert with_stats[-1].running == {}
+    assert stats[-1].blocks_used == 0
+    assert stats[-1].generated_tokens == 12 * 150
+    assert stats[-1].steps == sum(stats[-1].step_buckets)
+    assert [s.steps for s in stats] == sorted(s.steps for s in stats)
+    assert len(stats) <= 3 + stats[-1].step_seconds / 0.4, "more than about two a second"
+    assert not engine.reader.poll(0.8), "an idle engine has nothing to say"
+
+
+def test_work_of_a_single_step_is_in_the_stats(engine: Process) -> None:
+    engine.reports(is_idle)
+    for total in (1, 2):
+        engine.send(added(1, 1))
+        (report,) = engine.reports(is_idle)
+        assert len(report.outputs) == 1
+        assert report.stats is not None
+        assert report.stats.generated_tokens == total
+
+
+def test_an_engine_whose_requests_are_all_aborted_falls_idle(engine: Process) -> None:
+    engine.reports(is_idle)
+    engine.send(added(3, 1900))
+    engine.reports(lambda r: r.stats is not None and r.stats.running == 3)
+    engine.send(AbortRequests(("r0", "r1", "r2")))
+    last = engine.reports(is_idle)[-1]
+    assert last.stats is not None
+    assert (last.running, last.stats.blocks_used) == ({}, 0)
+    engine.send(AbortRequests(("r0",)))  # nothing changes, nothing is said
+    assert not engine.reader.poll(0.3)
+
+
+def test_a_refused_request_is_answered_at_once(engine: Process) -> None:
+    engine.reports(is_idle)
+    engine.send(AddRequests((Request("empty", ()),)))
+    (report,) = engine.reports(lambda r: bool(r.outputs))
+    assert report.outputs[0].finish_reason is FinishReason.ERROR
+    assert report.outputs[0].error_code == "empty_prompt"
+    assert (report.running, report.stats) == (None, None)
+
+
+def test_samples_and_log_probabilities_come_through_the_pipe(engine: Process) -> None:
+    engine.reports(is_idle)
+    rules = SamplingParams(8, temperature=1.0, seed=3, ignore_eos=True, logprobs=2)
+    engine.send(
+        AddRequests(tuple(Request(f"r{i}", PROMPT, rules, sample_index=i) for i in range(4)))
+    )
+    found: dict[str, RequestOutput] = {
+        o.request_id: o for r in engine.reports(is_idle) for o in r.outputs
+    }
+    assert len({o.token_ids for o in found.values()}) == 4
+    for output in found.values():
+        assert output.logprobs is not None
+        assert [t.token_id for t in output.logprobs] == list(output.token_ids)
+        assert all(len(t.top) == 2 for t in output.logprobs)
+
+
+def json_log(process: Process) -> list[dict[str, Any]]:
+    """Every line that the process wrote must be an object of its own."""
+    records = [json.loads(line) for line in process.log.read_text().splitlines()]
+    for record in records:
+        assert (record["process"], record["pid"]) == ("engine", process.process.pid)
+    return records
+
+
+def test_the_log_as_json(start: Start, launch: Callable[..., Process]) -> None:
+    process = launch(PAGEMILL_LOG_FORMAT="json", PYTHONWARNINGS="default")
+    assert isinstance(process.receive(), Ready)
+    process.send(start)  # not now: a bug of whoever sends it
+    process.reports(is_idle)
+    crashed = process.receive()
+    assert isinstance(crashed, Crashed)
+    assert process.process.wait(PATIENCE) == 1
+    loaded, pool, end = json_log(process)
+    assert loaded["message"].startswith("model loaded: ")
+    assert (loaded["dtype"], loaded["device"]) == ("float32", "cpu")
+    assert loaded["model"] == start.config["model"]
+    assert pool["message"].startswith("KV cache: 200 blocks, 3,200 tokens")
+    assert (pool["num_blocks"], pool["tokens"]) == (200, 3200)
+    assert end["level"] == "ERROR"
+    assert end["exception"].endswith("ValueError: unexpected message Start")
+
+
+def test_the_log_as_text(engine: Process) -> None:
+    assert engine.close() == 0
+    lines = engine.log.read_text().splitlines()
+    assert len(lines) == 2
+    assert all(re.match(r"\d{4}-\S+ \S+ INFO pagemill\.engine [mK]", line) for line in lines)
+
+
+def test_an_unknown_log_format_is_refused(launch: Callable[..., Process]) -> None:
+    process = launch(PAGEMILL_LOG_FORMAT="xml")
+    refused = process.receive()
+    assert isinstance(refused, Refused)
+    assert "PAGEMILL_LOG_FORMAT" in refused.message
+    assert process.process.wait(PATIENCE) == 3
