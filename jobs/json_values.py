@@ -111,6 +111,8 @@ def _categories(column: pa.DictionaryArray, binary: Binary) -> list[Any]:
 def _extensions(column: pa.ExtensionArray, binary: Binary) -> list[Any]:
     if column.type.extension_name == "arrow.uuid":
         return _bytes(column.storage, lambda value: str(uuid.UUID(bytes=value)))
+    if column.type.extension_name == "arrow.bool8":
+        return json_values(column.storage.cast(pa.bool_()))
     return json_values(column.storage, binary)
 
 

@@ -132,10 +132,12 @@ def test_bytes_can_be_shown_in_another_way_at_any_depth() -> None:
     assert json_values(column, binary=list) == [[{"a": [1, 2]}, None]]
 
 
-def test_values_of_an_extension_are_those_of_its_storage() -> None:
+def test_extension_types_are_the_values_that_they_stand_for() -> None:
     tensor = pa.fixed_shape_tensor(pa.int8(), (2,))
     column = pa.ExtensionArray.from_storage(tensor, pa.array([[1, 2], None], tensor.storage_type))
     assert json_values(column) == [[1, 2], None]
+    truth = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None, 0], pa.int8()))
+    assert json_values(truth) == [True, None, False]
     assert json_values(pa.array([uuid.UUID(int=1).bytes], pa.uuid())) == [str(uuid.UUID(int=1))]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.errors import OutputNotReady
@@ -106,3 +107,17 @@ def test_partial_output_of_a_failed_job_is_what_was_finished(
     job.store.fail_job(job.id, "worker_failed", "it broke")
 
     assert indices(partial(job)) == [0, 1, 2]
+
+
+def test_a_version_of_before_a_column_was_known_has_null_there(job: PlayedJob) -> None:
+    job.finish_all()
+    drive(job.store, job.storage, "me")
+    known = open_version(job.storage, job.store.job(job.id))
+    for path in known.path.glob("*.parquet"):
+        pq.write_table(pq.read_table(path).drop_columns(["endpoint", "choices", "logprobs"]), path)
+
+    for columns in (None, ["row_index", "endpoint", "choices"]):
+        for group in known.groups(columns):
+            assert group.schema.names == (columns or known.schema.names)
+            assert group["endpoint"].null_count == group["choices"].null_count == group.num_rows
+    assert indices(known) == [0, 1, 2, 3, 4, 5]
