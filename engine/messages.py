@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -136,7 +136,12 @@ _TYPES: dict[str, type[Any]] = {
 
 def encode(message: Message) -> bytes:
     """One message as UTF-8 JSON."""
-    body = _report_body(message) if isinstance(message, Report) else asdict(message)
+    if isinstance(message, Report):
+        body = _report_body(message)
+    elif isinstance(message, AddRequests):
+        body = _requests_body(message)
+    else:
+        body = asdict(message)
     body["type"] = type(message).__name__
     return json.dumps(body, separators=(",", ":")).encode()
 
@@ -150,7 +155,8 @@ def decode(data: bytes) -> Message:
     body = json.loads(data)
     cls = _TYPES.get(body.pop("type", None)) if isinstance(body, dict) else None
     if cls is AddRequests:
-        return AddRequests(tuple(_request(r) for r in body["requests"]))
+        prompts = [tuple(p) for p in body["prompts"]]
+        return AddRequests(tuple(_request(r, prompts) for r in body["requests"]))
     if cls is AbortRequests:
         return AbortRequests(tuple(body["request_ids"]))
     if cls is Report:
@@ -166,12 +172,26 @@ def decode(data: bytes) -> Message:
     return message
 
 
-def _request(body: dict[str, Any]) -> Request:
+def _requests_body(message: AddRequests) -> dict[str, Any]:
+    """Several samples of a prompt share it: it is sent once, and kept once at the other end."""
+    prompts: dict[tuple[int, ...], int] = {}
+    requests = [
+        {
+            **{name: getattr(request, name) for name in _REQUEST_FIELDS},
+            "token_ids": prompts.setdefault(request.token_ids, len(prompts)),
+            "params": asdict(request.params),
+        }
+        for request in message.requests
+    ]
+    return {"prompts": list(prompts), "requests": requests}
+
+
+def _request(body: dict[str, Any], prompts: Sequence[tuple[int, ...]]) -> Request:
     params = body["params"]
     for name in ("stop", "stop_token_ids"):
         params[name] = tuple(params[name])
     body["params"] = SamplingParams(**params)
-    body["token_ids"] = tuple(body["token_ids"])
+    body["token_ids"] = prompts[body["token_ids"]]
     return Request(**body)
 
 
@@ -190,6 +210,7 @@ def _report_body(report: Report) -> dict[str, Any]:
     }
 
 
+_REQUEST_FIELDS = tuple(f.name for f in dataclasses.fields(Request))
 _OUTPUT_FIELDS = tuple(f.name for f in dataclasses.fields(RequestOutput))
 
 

@@ -89,6 +89,19 @@ def test_a_message_survives_the_pipe(message):
     assert decode(encode(message)) == message
 
 
+def test_samples_of_a_prompt_share_it_on_both_sides_of_the_pipe():
+    prompt = tuple(range(1000))
+    samples = tuple(Request(f"r{i}", prompt, sample_index=i) for i in range(8))
+    other = Request("other", (7,))
+    message = AddRequests((*samples, other))
+
+    data = encode(message)
+
+    assert decode(data) == message
+    assert len(data) < 2 * len(encode(AddRequests(samples[:1])))
+    assert len({id(r.token_ids) for r in decode(data).requests}) == 2
+
+
 def test_every_byte_survives_the_pipe():
     pieces = (TokenLogprob(1, "\ufffd", bytes(range(256)), -0.5, (TopLogprob(1, "x", -0.5),)),)
     output = RequestOutput("r", (1,), "", FinishReason.STOP, 1, 0, 1, logprobs=pieces)
