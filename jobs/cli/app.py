@@ -19,6 +19,7 @@ from jobs.cli import (
     submit,
     wait,
     worker,
+    workers,
 )
 from jobs.cli.group import Commands
 
@@ -77,4 +78,5 @@ app.command("errors")(errors.errors)
 app.command("cancel")(cancel.cancel)
 app.command("retry")(retry.retry)
 app.command("worker")(worker.worker)
+app.command("workers")(workers.workers)
 app.add_typer(database.commands, name="db")

@@ -54,6 +54,7 @@ def progress_json(progress: JobProgress, storage: Storage) -> dict[str, Any]:
     shape["rows"] = _rows_json(progress.job.total_rows, progress.counts)
     shape["tokens"] = _tokens_json(progress.counts)
     shape["chunks"] |= {"running": progress.chunks_running, "done": progress.chunks_done}
+    shape["workers_alive"] = progress.workers_alive
     return shape
 
 

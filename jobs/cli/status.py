@@ -12,7 +12,13 @@ from jobs.cli.deployment import opened
 from jobs.cli.group import INTERRUPTED
 from jobs.cli.options import JobId, Json
 from jobs.cli.shapes import cached_share, output_path, progress_json
-from jobs.cli.watching import Display, follow, progress_display
+from jobs.cli.watching import (
+    Display,
+    follow,
+    no_worker,
+    progress_display,
+    telling_of_workers,
+)
 
 if TYPE_CHECKING:
     from jobs.records import JobProgress
@@ -47,7 +53,7 @@ def status(
                     follow(deployment, job_id, _json_lines(storage))
                     return
                 with progress_display() as display:
-                    follow(deployment, job_id, display)
+                    follow(deployment, job_id, telling_of_workers(deployment, display))
             except KeyboardInterrupt:
                 note(f"Not watching any more; job {job_id} goes on")
                 raise typer.Exit(INTERRUPTED) from None
@@ -55,7 +61,7 @@ def status(
         if as_json:
             print(json.dumps(progress_json(progress, storage)))
         else:
-            say(_described(progress, storage))
+            say(_described(progress, storage, no_worker(deployment, progress)))
 
 
 def _json_lines(storage: Storage) -> Display:
@@ -71,8 +77,12 @@ def _json_lines(storage: Storage) -> Display:
     return show
 
 
-def _described(progress: JobProgress, storage: Storage) -> str:
-    """Lines that are never cut or wrapped, so that paths can be copied."""
+def _described(progress: JobProgress, storage: Storage, trouble: str | None) -> str:
+    """Lines that are never cut or wrapped, so that paths can be copied.
+
+    Args:
+        trouble: what is wrong with the workers.
+    """
     job, counts = progress.job, progress.counts
     lines: list[str] = []
 
@@ -100,6 +110,8 @@ def _described(progress: JobProgress, storage: Storage) -> str:
         f"{progress.chunks_done:,} of {job.chunks_total:,} done, "
         f"{progress.chunks_running:,} running",
     )
+    if not job.state.terminal:
+        line("workers", trouble or f"{progress.workers_alive:,} alive")
     line("version", f"{job.version} (published: {job.published_version or 'none yet'})")
     line("output", output_path(job, storage))
     for name in ("created", "started", "finished", "deadline"):

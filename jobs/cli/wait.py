@@ -11,7 +11,7 @@ from jobs.cli.deployment import opened
 from jobs.cli.group import INTERRUPTED
 from jobs.cli.options import JobId
 from jobs.cli.shapes import exit_code, summary
-from jobs.cli.watching import follow, progress_display
+from jobs.cli.watching import follow, no_worker, progress_display, telling_of_workers
 
 TIMED_OUT = 124  # as timeout(1) ends
 
@@ -35,12 +35,13 @@ def wait(
         job_id = deployment.store.job(job_id).id
         try:
             with progress_display() as display:
-                ended = follow(deployment, job_id, display, timeout)
+                ended = follow(deployment, job_id, telling_of_workers(deployment, display), timeout)
         except KeyboardInterrupt:
             note(f"Not waiting any more; job {job_id} goes on (`pagemill cancel {job_id}` ends it)")
             raise typer.Exit(INTERRUPTED) from None
         if ended is None:
-            note(f"Job {job_id} has not ended within {timeout:g} s; it goes on")
+            hint = no_worker(deployment, deployment.store.progress(job_id))
+            note(f"Job {job_id} has not ended within {timeout:g} s; {hint or 'it goes on'}")
             raise typer.Exit(TIMED_OUT)
         note(summary(ended.job))
         raise typer.Exit(exit_code(ended.job))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from jobs.cli.console import console, note, plural
 from jobs.cli.deployment import Deployment
 from jobs.cli.shapes import cached_share, unanswered
+from jobs.cli.worker import worker_hint
 from jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
 LINE_SECONDS = 5.0  # between progress lines where there is no terminal
+PATIENCE_SECONDS = 5.0  # until a job without a worker is told: one may just be starting
 _RATE_WINDOW = 10.0
 
 Display = Callable[["JobProgress"], None]
@@ -55,6 +57,36 @@ def _wants_settling(progress: JobProgress) -> bool:
     job = progress.job
     overdue = job.deadline_at is not None and job.deadline_at <= progress.now
     return job.state in (JobState.CANCELLING, JobState.FINALIZING) or overdue
+
+
+def no_worker(deployment: Deployment, progress: JobProgress) -> str | None:
+    """A sentence, if a job has work that no living worker will do; None if that is not so."""
+    job = progress.job
+    if progress.workers_alive or job.state not in (JobState.QUEUED, JobState.IN_PROGRESS):
+        return None
+    others = sorted({worker.model for worker in deployment.store.workers()})
+    served = f" (there are workers of {', '.join(others)})" if others else ""
+    return f"no worker of {job.model} is alive{served}; start one with `{worker_hint(job)}`"
+
+
+def telling_of_workers(deployment: Deployment, display: Display) -> Display:
+    """The display, and a note on stderr each time that the job has had no worker for a while."""
+    without_since: float | None = None
+    told = False
+
+    def show(progress: JobProgress) -> None:
+        nonlocal without_since, told
+        if progress.workers_alive:
+            without_since, told = None, False
+        elif without_since is None:
+            without_since = time.monotonic()
+        elif not told and time.monotonic() - without_since >= PATIENCE_SECONDS:
+            told = True
+            if sentence := no_worker(deployment, progress):
+                note(sentence)
+        display(progress)
+
+    return show
 
 
 class Speed:

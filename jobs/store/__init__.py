@@ -7,6 +7,9 @@ that is dealt with), so that no thread holds a connection while it waits for any
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import select
 
 from jobs.database import Database
 from jobs.records import (
@@ -24,6 +27,7 @@ from jobs.records import (
     WorkerRecord,
     WorkerStatus,
 )
+from jobs.sqltypes import database_now
 from jobs.states import JobState
 from jobs.store import control, finalize, leases, read, submit, sweep, workers
 from jobs.store.rows import ZERO
@@ -61,6 +65,11 @@ class Store:
         return self._database.transact(lambda c: submit.insert_job(c, job))
 
     # ---- read
+
+    def now(self) -> datetime:
+        """The database's clock, by which all times in it are set."""
+        with self._database.read() as connection:
+            return connection.execute(select(database_now())).scalar_one()
 
     def job(self, job_id: str) -> JobRecord:
         """The job of that id, or of the only id that starts so (8 characters at least).

@@ -226,6 +226,7 @@ def test_status_as_json_has_the_documented_shape(cli: CommandLine) -> None:
         "rows": {"total": 4, "completed": 2, "failed": 2, "cancelled": 0, "expired": 0},
         "tokens": {"prompt": 12, "cached": 4, "completion": 6},
         "chunks": {"total": 1, "left": 0, "running": 0, "done": 1},
+        "workers_alive": 0,
         "seed": status["seed"],
         "priority": 0,
         "stop_reason": None,

@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import os
-import struct
-import subprocess
-import sys
-import termios
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,7 +14,7 @@ from jobs.cli.shapes import summary
 from jobs.cli.watching import Speed, progress_line
 from jobs.records import Counts, JobProgress, JobRecord
 from jobs.states import JobState
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, on_a_terminal
 from tests.support.played_job import PlayedJob
 
 START = datetime(2030, 1, 31, tzinfo=UTC)
@@ -152,25 +146,6 @@ def test_the_answers_that_run_shows_carry_no_escapes(
     assert not set("\x07\x1b") & set(out)
     exact, _ = cli("results", cli.json("list")[0]["id"])
     assert '"custom_id":"\\u001b[31mred\\u0007"' in exact
-
-
-def on_a_terminal(columns: int, *arguments: str) -> list[str]:
-    """Lines that a command writes to a terminal of so many columns."""
-    ours, theirs = os.openpty()
-    try:
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "jobs", *arguments],
-            stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, check=True,
-            env=env | {"NO_COLOR": "1", "TERM": "dumb"},
-        )  # fmt: skip
-        assert done.stderr == b""
-        text = os.read(ours, 100_000).decode()
-    finally:
-        os.close(theirs)
-        os.close(ours)
-    return text.splitlines()
 
 
 def test_list_cuts_the_model_and_the_name_first(cli: CommandLine) -> None:

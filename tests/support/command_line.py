@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,3 +65,23 @@ class CommandLine:
             yield Store(database)
         finally:
             database.close()
+
+
+def on_a_terminal(columns: int, *arguments: str) -> list[str]:
+    """Lines that a command writes to a terminal of so many columns."""
+    ours, theirs = os.openpty()
+    try:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "jobs", *arguments],
+            stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, check=True,
+            # A dumb terminal is taken for one of 80 columns, whatever it says.
+            env=env | {"NO_COLOR": "1", "TERM": "xterm"},
+        )  # fmt: skip
+        assert done.stderr == b""
+        text = os.read(ours, 100_000).decode()
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
