@@ -17,6 +17,7 @@ from typing import Any
 from engine.errors import ConfigError
 
 FORMATS = ("text", "json")
+LEVELS = ("debug", "info", "warning", "error")
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 # What a record has by itself; everything else came through `extra=`.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -24,23 +25,29 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 log = logging.getLogger("pagemill")
 
 
-def configure_logging(form: str, *, process: str | None = None) -> None:
+def configure_logging(form: str, *, process: str | None = None, level: str = "info") -> None:
     """Set up the root logger, warnings and uncaught exceptions of this process.
 
     Args:
         form: `text`, or `json` (see `JsonFormatter`).
         process: JSON records say that they are from this process, and its id.
+        level: records below it are dropped; one of `LEVELS`.
 
     Raises:
-        ConfigError: there is no such form.
+        ConfigError: there is no such form, or no such level.
     """
     if form not in FORMATS:
         raise ConfigError(
             f"the log format (PAGEMILL_LOG_FORMAT) is {form!r}; it must be {' or '.join(FORMATS)}"
         )
+    if level not in LEVELS:
+        raise ConfigError(
+            f"the log level (PAGEMILL_LOG_LEVEL) is {level!r}; it must be one of "
+            f"{', '.join(LEVELS)}"
+        )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(process) if form == "json" else logging.Formatter(_TEXT))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
     sys.excepthook = _log_uncaught
     threading.excepthook = _log_uncaught_in_thread

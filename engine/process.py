@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from engine.core import Engine
 
 log = logging.getLogger("pagemill.engine")
-LOG_FORMAT_VARIABLE = "PAGEMILL_LOG_FORMAT"  # text or json; set by the worker
+# Set by the worker: text or json; debug, info, warning or error.
+LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE = "PAGEMILL_LOG_FORMAT", "PAGEMILL_LOG_LEVEL"
 REPORT_SECONDS = 0.5
 EXIT_CRASHED, EXIT_REFUSED = 1, 3
 
@@ -52,7 +53,11 @@ def main(read_fd: int, write_fd: int) -> int:
     reader, writer = Connection(read_fd, writable=False), Connection(write_fd, readable=False)
     threading.Thread(target=_read, args=(reader, inbox), name="pipe", daemon=True).start()
     try:
-        configure_logging(os.environ.get(LOG_FORMAT_VARIABLE, "text"), process="engine")
+        configure_logging(
+            os.environ.get(LOG_FORMAT_VARIABLE, "text"),
+            process="engine",
+            level=os.environ.get(LOG_LEVEL_VARIABLE, "info"),
+        )
         return _serve(inbox, writer)
     except EngineError as error:
         writer.send_bytes(encode(Refused(str(error))))

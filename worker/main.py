@@ -41,8 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _configure_logging(options: WorkerOptions) -> None:
-    configure_logging(options.log_format, process="worker")
-    logging.getLogger().setLevel(options.log_level.upper())
+    configure_logging(options.log_format, process="worker", level=options.log_level)
     for noisy in ("alembic", "celery", "httpx", "kombu"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from engine.logs import FORMATS, LEVELS
 from jobs.errors import SettingsError
 from jobs.settings import Settings
 
-LOG_FORMATS = ("text", "json")
-LOG_LEVELS = ("debug", "info", "warning", "error")
 LOCAL_HOST = "127.0.0.1"
 
 
@@ -67,9 +66,8 @@ class WorkerOptions:
             concurrency=given["concurrency"],
             exit_when_done=given["exit_when_done"],
             watch_parent=given["watch_parent"],
-            log_format=given["log_format"]
-            or _choice(env, "PAGEMILL_LOG_FORMAT", LOG_FORMATS, "text"),
-            log_level=given["log_level"] or _choice(env, "PAGEMILL_LOG_LEVEL", LOG_LEVELS, "info"),
+            log_format=given["log_format"] or _choice(env, "PAGEMILL_LOG_FORMAT", FORMATS, "text"),
+            log_level=given["log_level"] or _choice(env, "PAGEMILL_LOG_LEVEL", LEVELS, "info"),
             metrics_port=_port_of(env) if port is None else port,
             metrics_host=given["metrics_host"] or env.get("PAGEMILL_METRICS_HOST") or LOCAL_HOST,
             progress_seconds=_seconds(env, "PAGEMILL_PROGRESS_SECONDS", 30.0),
@@ -99,8 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--concurrency", type=_positive, default=4)
     parser.add_argument("--exit-when-done", metavar="JOB")
     parser.add_argument("--watch-parent", action="store_true")
-    parser.add_argument("--log-format", choices=LOG_FORMATS)
-    parser.add_argument("--log-level", choices=LOG_LEVELS)
+    parser.add_argument("--log-format", choices=FORMATS)
+    parser.add_argument("--log-level", choices=LEVELS)
     parser.add_argument("--metrics-port", type=_port)
     parser.add_argument("--metrics-host")
     parser.add_argument("--no-prefix-cache", action="store_true")

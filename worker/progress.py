@@ -18,9 +18,11 @@ def log_progress(look: Callable[[], Snapshot]) -> None:
         return
     held_blocks = engine.blocks_used / max(1, engine.blocks_total)
     log.info(
-        "progress: %d of %d rows of %d chunks; %.1f tokens/s, %d requests running, %d waiting, "
+        "progress: %d of %d rows of %s; %.1f tokens/s, %d requests running, %d waiting, "
         "KV blocks %.0f%% used, %.0f%% of prompt tokens from the prefix cache",
-        work.rows_done, work.rows_total, work.chunks_held, snapshot.tokens_per_second,
+        work.rows_done, work.rows_total,
+        "1 chunk" if work.chunks_held == 1 else f"{work.chunks_held} chunks",
+        snapshot.tokens_per_second,
         engine.running, engine.waiting, 100 * held_blocks, 100 * snapshot.prefix_cache_hit_ratio,
         extra={
             "event": "progress",

@@ -165,6 +165,24 @@ def test_logged_exceptions_whose_text_fails():
     assert record["stack"].startswith("Stack")
 
 
+@pytest.mark.parametrize(
+    ("level", "seen"),
+    [("debug", "debug info warning"), ("info", "info warning"), ("warning", "warning"),
+     ("error", "")],
+)  # fmt: skip
+def test_a_level_drops_what_is_below(level, seen):
+    code = (
+        f"configure_logging('json', level={level!r})\n"
+        "log.debug('debug'); log.info('info'); log.warning('warning')\n"
+    )
+    assert " ".join(record["message"] for record in records(code)) == seen
+
+
+def test_another_level_is_refused():
+    with pytest.raises(ConfigError, match=r"LOG_LEVEL\) is 'loud'; it must be one of debug, info"):
+        configure_logging("text", level="loud")
+
+
 def test_another_form_is_refused():
     with pytest.raises(ConfigError, match=r"LOG_FORMAT\) is 'xml'; it must be text or json"):
         configure_logging("xml")

@@ -321,9 +321,7 @@ def test_progress_is_logged_while_there_are_chunks(place, caplog):
     assert (line["running"], line["waiting"], line["kv_blocks_used"]) == (3, 2, 16)
     assert line["job_ids"] == [place.job]
     assert line["prefix_cache_hit_ratio"] == 0.75
-    text = (
-        "2 of 5 rows of 1 chunks; 0.0 tokens/s, 3 requests running, 2 waiting, KV blocks 25% used"
-    )
+    text = "2 of 5 rows of 1 chunk; 0.0 tokens/s, 3 requests running, 2 waiting, KV blocks 25% used"
     assert text in caplog.text
     worker._bridge.answer()
     thread.join(10)
