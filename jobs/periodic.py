@@ -43,12 +43,16 @@ class Periodic:
     def nudge(self) -> None:
         self._wake.set()
 
-    def stop(self) -> None:
-        """Let the round that is going on end; there is none after it."""
+    def stop(self, patience: float | None = None) -> None:
+        """Let the round that is going on end; there is none after it.
+
+        Args:
+            patience: wait for its end so many seconds at most.
+        """
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(patience)
 
     @property
     def age(self) -> float:

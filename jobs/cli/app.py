@@ -8,6 +8,7 @@ import typer
 
 import jobs
 from jobs.cli import (
+    beat,
     cancel,
     database,
     errors,
@@ -15,6 +16,7 @@ from jobs.cli import (
     results,
     retry,
     run,
+    shell_init,
     status,
     submit,
     wait,
@@ -79,4 +81,6 @@ app.command("cancel")(cancel.cancel)
 app.command("retry")(retry.retry)
 app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)
+app.command("beat")(beat.beat)
+app.command("shell-init")(shell_init.shell_init)
 app.add_typer(database.commands, name="db")

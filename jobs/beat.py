@@ -1,0 +1,100 @@
+"""What a deployment wants done again and again, in a process of its own.
+
+The sweeper of every worker does the same, so a beat is needed only where jobs must come to their
+end, or expire on time, while no worker lives. Everything here is compare-and-set in SQL: any
+number of beats, workers and commands may do it at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from pathlib import Path
+
+from jobs import finalize
+from jobs.errors import SettingsError
+from jobs.periodic import Periodic
+from jobs.settings import Settings
+from jobs.storage import Storage
+from jobs.store import Store
+from jobs.sweep import mend
+from jobs.wake import wake_workers
+
+log = logging.getLogger("pagemill.beat")
+
+PATIENCE_SECONDS = 2.0  # with a database that does not answer, when it is time to leave
+
+
+class Beat:
+    """Mends leases and deadlines, sends lost wake-ups again, and finishes jobs.
+
+    Merging can take minutes, so it has its own thread, which is the caller's: a signal handler
+    that raises ends it in the middle, and what is half written is removed.
+
+    Args:
+        health: told after each round in which nothing failed.
+    """
+
+    def __init__(
+        self, settings: Settings, store: Store, storage: Storage, health: HealthFile | None = None
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._storage = storage
+        self._health = health
+        self._owner = f"beat:{socket.gethostname()}:{os.getpid()}"
+        self._tender = Periodic("beat", settings.sweep_seconds, self.tend)
+        self._finisher = Periodic("finisher", settings.sweep_seconds, self.finish)
+
+    def run(self) -> None:
+        """Work until an exception is raised in this thread, as by a signal handler."""
+        log.info("%s: looking after the jobs, every %g s", self._owner, self._tender.seconds)
+        self._tender.start()
+        try:
+            self._finisher.run()
+        finally:
+            self._tender.stop(PATIENCE_SECONDS)
+
+    def tend(self) -> None:
+        """One round of everything that is quick."""
+        mend(self._store)
+        self._store.prune_workers()
+        self._finisher.nudge()
+        if self._settings.has_broker and (lost := self._store.chunks_to_wake()):
+            sent = wake_workers(self._settings, lost)
+            log.info("%d queued chunks were announced", sent)
+        if self._health is not None:
+            self._health.renew()
+
+    def finish(self) -> None:
+        """One round of merging windows and publishing jobs."""
+        finalize.drive(self._store, self._storage, self._owner)
+
+
+class HealthFile:
+    """A file that is as old as the last round that went well; asked by health checks.
+
+    Args:
+        sweep_seconds: how often there is a round.
+
+    Raises:
+        SettingsError: there is no folder that it can lie in.
+    """
+
+    def __init__(self, path: Path, sweep_seconds: float) -> None:
+        if not path.parent.is_dir():
+            raise SettingsError(f"the health file {path} cannot be written: no such folder")
+        self._path = path
+        self.most_seconds = 3 * sweep_seconds + 30
+
+    def renew(self) -> None:
+        self._path.touch()
+
+    def age(self) -> float | None:
+        """Seconds since the last round that went well; None if there was none."""
+        try:
+            return max(0.0, time.time() - self._path.stat().st_mtime)
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,233 @@
+"""`pagemill beat`: what it does while no worker lives, and how it comes and goes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url
+
+from jobs.beat import Beat
+from jobs.database import Database
+from jobs.settings import Settings
+from jobs.states import ChunkState, JobState
+from jobs.storage import Storage
+from jobs.store import Store
+from tests.support.deployment import Deployment, wait_for
+from tests.support.played_job import PlayedJob, Window, add_job
+from tests.support.postgres import create_database, drop_database
+
+WINDOWS = [Window([[2, 0], [3]], rejected=[1]), Window([[5, 4]])]
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    made = Deployment(tmp_path / "home")
+    made.env |= {"PAGEMILL_LEASE_SECONDS": "1", "PAGEMILL_SWEEP_SECONDS": "0.2"}
+    return made
+
+
+@pytest.fixture
+def store(deployment: Deployment) -> Iterator[Store]:
+    database = Database(deployment.settings.database_url)
+    yield Store(database, lease_seconds=1)
+    database.close()
+
+
+@pytest.fixture
+def storage(deployment: Deployment) -> Storage:
+    return Storage(deployment.settings.storage_url)
+
+
+class RunningBeat:
+    def __init__(self, deployment: Deployment, *arguments: str, **env: str) -> None:
+        self.log = deployment.home / f"beat-{time.monotonic_ns()}.log"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "jobs", "beat", *arguments],
+                env=deployment.env | env, cwd=deployment.home, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def logged(self) -> str:
+        return self.log.read_text()
+
+    def until_logged(self, text: str) -> None:
+        wait_for(f"{text!r} in the log", lambda: text in self.logged(), timeout=60)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Its exit status, at once after a signal."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=10)
+
+
+@contextlib.contextmanager
+def beating(deployment: Deployment, *arguments: str, **env: str) -> Iterator[RunningBeat]:
+    beat = RunningBeat(deployment, *arguments, **env)
+    try:
+        yield beat
+    finally:
+        beat.process.kill()
+        beat.process.wait()
+
+
+def ended(job: PlayedJob) -> Callable[[], bool]:
+    return lambda: job.store.job(job.id).state.terminal
+
+
+def test_jobs_end_without_a_worker(deployment, store, storage):
+    """Complete, cancelled and overdue ones; and a chunk whose worker died is queued again."""
+    complete, cancelled, orphaned = (add_job(store, storage, WINDOWS) for _ in range(3))
+    for _ in range(3):
+        complete.finish(complete.claim())
+    assert [c.state for c in store.chunks(complete.id)] == [ChunkState.DONE] * 3
+    lease = cancelled.claim("dead worker")
+    assert lease.job_id == cancelled.id
+    store.request_cancel(cancelled.id)
+    lost = next(lease for _ in range(9) if (lease := cancelled.claim("lost")).job_id == orphaned.id)
+    overdue = deployment.submit([{"prompt": "x"}], Path("/m"), "--deadline", "1s")
+
+    with beating(deployment) as beat:
+        wait_for("the complete job", ended(complete), timeout=60)
+        wait_for("the cancelled job", ended(cancelled), timeout=60)
+        wait_for("the overdue job", lambda: store.job(overdue).state.terminal, timeout=60)
+        wait_for(
+            "the lost chunk",
+            lambda: all(c.state is ChunkState.QUEUED for c in store.chunks(orphaned.id)),
+            timeout=60,
+        )
+        assert beat.end() == 0
+    assert store.job(complete.id).state is JobState.COMPLETED
+    assert [row["row_index"] for row in complete.published()] == list(range(6))
+    assert store.job(cancelled.id).state is JobState.CANCELLED
+    assert len(cancelled.published()) == 6
+    assert store.job(overdue).state is JobState.EXPIRED
+    assert {c.lease_epoch for c in store.chunks(orphaned.id) if c.id == lost.chunk_id} == {1}
+    assert "queued again" in beat.logged()
+    assert "Error" not in beat.logged()
+
+
+def test_two_beats_do_no_harm(deployment, store, storage):
+    """Together they finish each job once, and nothing goes wrong in either."""
+    played = [add_job(store, storage, WINDOWS) for _ in range(12)]
+    with beating(deployment) as one, beating(deployment) as two:
+        for beat in (one, two):
+            beat.until_logged("looking after the jobs")
+        played[0].finish_all()
+        for job in played:
+            wait_for("the end", ended(job), timeout=60)
+        assert [one.end(), two.end()] == [0, 0]
+    logs = [one.logged(), two.logged()]
+    for job in played:
+        assert store.job(job.id).state is JobState.COMPLETED
+        assert [row["row_index"] for row in job.published()] == list(range(6))
+        assert sum(log.count(f"job {job.id}: version 1 is published") for log in logs) == 1
+    for log in logs:
+        assert "ERROR" not in log
+        assert "WARNING" not in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_at_once(deployment, number):
+    """Even though the next round would be an hour away."""
+    with beating(deployment, PAGEMILL_SWEEP_SECONDS="3600") as beat:
+        beat.until_logged("looking after the jobs")
+        started = time.monotonic()
+        assert beat.end(number) == 0
+        assert time.monotonic() - started < 5
+        assert "Traceback" not in beat.logged()
+
+
+def test_a_database_that_is_away_is_waited_for(deployment):
+    """PostgreSQL lets nobody in for a while, and cuts who is in; then it does its work again."""
+    url = create_database()
+    try:
+        deployment.env["PAGEMILL_DATABASE_URL"] = url
+        deployment.cli("db", "upgrade")
+        health = deployment.home / "health"
+        with beating(deployment, "--health-file", str(health)) as beat:
+            wait_for("a round", health.exists, timeout=60)
+            with nobody_let_in(url):
+                beat.until_logged("beat: DatabaseError: ")
+                beat.until_logged("finisher: DatabaseError: ")
+                touched = health.stat().st_mtime_ns
+                time.sleep(0.5)
+                assert health.stat().st_mtime_ns == touched
+            job = deployment.submit([{"prompt": "x"}], Path("/m"), "--deadline", "1s")
+            wait_for("a job's end", lambda: deployment.status(job)["state"] == "expired", 60)
+            assert health.stat().st_mtime_ns > touched
+            assert beat.end() == 0
+    finally:
+        drop_database(url)
+
+
+@contextlib.contextmanager
+def nobody_let_in(url: str) -> Iterator[None]:
+    name = make_url(url).database
+    admin = create_engine(make_url(url).set(database="postgres"), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        connection.exec_driver_sql(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
+        yield
+        connection.exec_driver_sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    admin.dispose()
+
+
+def test_a_database_that_was_never_there_is_told_at_once(deployment):
+    deployment.env["PAGEMILL_DATABASE_URL"] = f"sqlite:///{deployment.home}/other.db"
+    done = deployment.cli("beat", expect=69)
+    assert "there is no database" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_log_can_be_json(deployment):
+    with beating(deployment, PAGEMILL_LOG_FORMAT="json", PAGEMILL_LOG_LEVEL="debug") as beat:
+        beat.until_logged("looking after the jobs")
+        beat.end()
+    for line in beat.logged().splitlines():
+        record = json.loads(line)
+        assert record["process"] == "beat"
+        assert record["pid"] == beat.process.pid
+        assert {"ts", "level", "logger", "message"} <= set(record)
+
+
+def test_the_health_file_tells(deployment):
+    health = deployment.home / "health"
+
+    def check(code: int) -> str:
+        done = deployment.cli("beat", "--health-file", str(health), "--check", expect=code)
+        return done.stdout + done.stderr
+
+    assert "no round" in check(1)
+    with beating(deployment, "--health-file", str(health)) as beat:
+        wait_for("a round", health.exists, timeout=60)
+        assert "went well" in check(0)
+        beat.end()
+    long_ago = time.time() - 3 * 0.2 - 31
+    os.utime(health, (long_ago, long_ago))
+    assert re.search(r"was 3\d s ago", check(1))
+
+
+def test_a_health_file_that_cannot_be_is_refused(deployment):
+    assert "--health-file" in deployment.cli("beat", "--check", expect=64).stderr
+    for more in ((), ("--check",)):
+        done = deployment.cli("beat", "--health-file", "/no/such/folder/x", *more, expect=64)
+        assert "no such folder" in done.stderr
+
+
+@pytest.mark.quick
+def test_without_a_broker_nothing_is_sent(deployment, store, storage, monkeypatch):
+    """Messages would not leave this process, and each would put its chunk's turn off."""
+    job = add_job(store, storage, WINDOWS)
+    Beat(Settings.from_env(deployment.env), store, storage).tend()
+    assert sorted(store.chunks_to_wake()) == sorted((job.id, c.id) for c in store.chunks(job.id))
