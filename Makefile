@@ -11,14 +11,15 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test quick lint types imports schema check bench clean
+.PHONY: help demo test quick lint types imports schema check wheel-check bench clean
 
 help:
-	@echo "make demo    answer examples/support_tickets.jsonl with a small real model"
-	@echo "make test    run every test (about 10 minutes on 2 cores)"
-	@echo "make quick   run the quick tests (under a minute)"
-	@echo "make check   lint, types, import rules, and migrations equal to the tables"
-	@echo "make bench   measure, and write the figures to benchmarks/results/"
+	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
+	@echo "make test         run every test (about 10 minutes on 2 cores)"
+	@echo "make quick        run the quick tests (under a minute)"
+	@echo "make check        lint, types, import rules, and migrations equal to the tables"
+	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
+	@echo "make bench        measure, and write the figures to benchmarks/results/"
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "pagemill needs Python 3.11 or 3.12; none was found" >&2; exit 1; }
@@ -62,9 +63,13 @@ schema: $(VENV)/.installed-dev
 
 check: lint types imports schema
 
+# As users get it: with its own dependencies, in an environment of its own, away from here.
+wheel-check:
+	PYTHON="$(PYTHON)" TORCH_INDEX_URL="$(TORCH_INDEX_URL)" .ci/wheel-check
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.submit --save
 	$(BIN)/python -m benchmarks.prefix_cache --save
 
 clean:
-	rm -rf $(VENV) $(DEMO_HOME)
+	rm -rf $(VENV) $(DEMO_HOME) build dist
