@@ -218,6 +218,12 @@ def test_the_log_as_text(engine: Process) -> None:
     assert all(re.match(r"\d{4}-\S+ \S+ INFO pagemill\.engine [mK]", line) for line in lines)
 
 
+def test_the_level_of_the_log(launch: Callable[..., Process]) -> None:
+    process = launch(PAGEMILL_LOG_LEVEL="warning")
+    assert isinstance(process.receive(), Ready)
+    assert process.log.read_text() == ""
+
+
 def test_an_unknown_log_format_is_refused(launch: Callable[..., Process]) -> None:
     process = launch(PAGEMILL_LOG_FORMAT="xml")
     refused = process.receive()
