@@ -19,7 +19,7 @@ from pathlib import Path
 from engine.errors import BrokenModel
 from engine.loading.cache import cache_folder
 from engine.loading.digest import file_digest
-from engine.loading.gguf_header import read_header, refuse_unsupported
+from engine.loading.gguf_header import GgufHeader, read_header, refuse_unsupported
 
 logger = logging.getLogger("pagemill.engine")
 
@@ -55,7 +55,7 @@ def convert_gguf(path: Path, digest: str) -> Path:
     try:
         header = read_header(path)
         refuse_unsupported(header, path)
-        _convert(path, work, header.end_token_ids)
+        _convert(path, work, header)
         _sync(work)
         try:
             os.rename(work, target)
@@ -81,7 +81,7 @@ def _sync(folder: Path) -> None:
             os.fsync(file.fileno())
 
 
-def _convert(path: Path, folder: Path, end_token_ids: tuple[int, ...]) -> None:
+def _convert(path: Path, folder: Path, header: GgufHeader) -> None:
     import torch
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -89,13 +89,19 @@ def _convert(path: Path, folder: Path, end_token_ids: tuple[int, ...]) -> None:
     with _quiet_transformers():
         try:
             where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
-            model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+            # transformers reads the width of heads from no file of Qwen3.
+            heads = {} if header.head_dim is None else {"head_dim": header.head_dim}
+            model, report = AutoModelForCausalLM.from_pretrained(
+                **where, **heads, dtype=torch.float32, output_loading_info=True
+            )
             tokenizer = AutoTokenizer.from_pretrained(**where)
         except Exception as error:
             raise BrokenModel(f"{path} cannot be converted: {error}") from error
+        if missing := sorted(report["missing_keys"]):  # they would be random numbers
+            raise BrokenModel(f"{path} lacks the weights {', '.join(missing[:3])}")
         tokenizer.save_pretrained(folder)
-        if end_token_ids:
-            model.generation_config.eos_token_id = list(end_token_ids)
+        if header.end_token_ids:
+            model.generation_config.eos_token_id = list(header.end_token_ids)
         model.generation_config.save_pretrained(folder)
     # save_pretrained refuses a model that came from GGUF, so its parts are written here.
     config = model.config.to_dict()

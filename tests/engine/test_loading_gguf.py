@@ -12,8 +12,9 @@ import torch
 
 from engine.errors import BrokenModel, UnsupportedModel
 from engine.loading import gguf, load_model, resolve_model
+from tests.support.by_hand import ByHand, load_runner
 from tests.support.tiny_gguf import write_tiny_gguf
-from tests.support.tiny_model import build_tiny_model
+from tests.support.tiny_model import build_tiny_model, randomize
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,33 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PAGEMILL_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache" / "models"
+
+
+FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("LlamaForCausalLM", "llama", {}),
+    "llama tied": ("LlamaForCausalLM", "llama", {"tie_word_embeddings": True}),
+    "mistral": ("MistralForCausalLM", "llama", {"sliding_window": None, "head_dim": 12}),
+    "qwen2": ("Qwen2ForCausalLM", "qwen2", {"rope_parameters": {"rope_theta": 1e6}}),
+    "qwen2 tied": ("Qwen2ForCausalLM", "qwen2", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3ForCausalLM", "qwen3", {"head_dim": 16, "rms_norm_eps": 1e-3}),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_converted_file_is_the_model_it_was_made_from(family: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    architecture, name, overrides = FAMILIES[family]
+    folder = tmp_path / "source"
+    model = randomize(build_tiny_model(folder, architecture, vocab_size=261, **overrides))
+    path = tmp_path / "tiny.gguf"
+    write_tiny_gguf(path, model, AutoTokenizer.from_pretrained(folder), architecture=name)
+    tokens = [(i * 37) % 256 for i in range(50)]
+    hand = ByHand(load_runner(resolve_model(str(path)).path))
+    logits = hand.runner.logits(hand.batch(hand.part("a", tokens, 0, 50)))
+    with torch.inference_mode():
+        expected = model(torch.tensor([tokens])).logits[0, -1]
+    torch.testing.assert_close(logits[0], expected, rtol=0, atol=1e-4)
 
 
 def test_weights_tokenizer_template_and_ends(
@@ -108,11 +136,25 @@ def test_what_killed_conversions_left_is_removed_after_a_day(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"architecture": "qwen2"}, "architecture qwen2; supported in GGUF files is llama"),
+        ({"architecture": "gemma2"}, "'gemma2'; supported in GGUF files are llama, qwen2, qwen3"),
         ({"metadata": {"llama.rope.scaling.type": "linear"}}, "scales its rotary embedding"),
         ({"extra_tensors": ("rope_freqs.weight",)}, "scales its rotary embedding"),
         ({"metadata": {"split.count": 3}}, "one of 3 parts"),
+        (
+            {"metadata": {"qwen2.rope.scaling.type": "yarn"}, "architecture": "qwen2"},
+            "scales its rotary embedding",
+        ),
         ({"extra_tensors": ("blk.0.attn_q.bias",)}, "the tensor blk.0.attn_q.bias"),
+        ({"extra_tensors": ("blk.0.ffn_gate_exps.weight",)}, "the tensor blk.0.ffn_gate_exps"),
+        ({"metadata": {"llama.expert_count": 8}}, "sets llama.expert_count to 8"),
+        ({"metadata": {"llama.attention.sliding_window": 64}}, "llama.attention.sliding_window"),
+        ({"metadata": {"llama.attention.scale": 0.5}}, "llama.attention.scale to 0.5"),
+        ({"metadata": {"llama.attention.key_length": 16}}, "heads of 16 .* RoPE turns 8"),
+        ({"metadata": {"llama.attention.value_length": 4}}, "and values of 4"),
+        (
+            {"metadata": {"qwen2.attention.key_length": 16}, "architecture": "qwen2"},
+            "heads of 16 numbers where a qwen2 model has 8",
+        ),
     ],
 )
 def test_variants_that_the_conversion_would_lose(
@@ -121,6 +163,24 @@ def test_variants_that_the_conversion_would_lose(
     path = tmp_path / "tiny.gguf"
     write_tiny_gguf(path, *source, **change)
     with pytest.raises(UnsupportedModel, match=says):
+        resolve_model(str(path))
+    assert list(cache.iterdir()) == []
+
+
+def test_parameters_that_ask_for_nothing(source: tuple[Any, Any], tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    metadata = {"llama.expert_count": 0, "llama.rope.scaling.type": "none"}
+    write_tiny_gguf(path, *source, metadata=metadata)
+    load_model(resolve_model(str(path)))
+
+
+def test_missing_weights_are_not_invented(
+    source: tuple[Any, Any], tmp_path: Path, cache: Path
+) -> None:
+    """A Llama model has no biases, which a file of qwen2 must hold."""
+    path = tmp_path / "tiny.gguf"
+    write_tiny_gguf(path, *source, architecture="qwen2")
+    with pytest.raises(BrokenModel, match=r"lacks the weights model.layers.0.self_attn.k_proj.bia"):
         resolve_model(str(path))
     assert list(cache.iterdir()) == []
 

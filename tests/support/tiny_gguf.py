@@ -1,4 +1,4 @@
-"""A tiny GGUF file made from a tiny Llama model, as llama.cpp's converter would write it."""
+"""A tiny GGUF file made from a tiny model, as llama.cpp's converter would write it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _NAMES = {
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -30,10 +32,11 @@ def write_tiny_gguf(
     architecture: str = "llama",
     extra_tensors: tuple[str, ...] = (),
 ) -> None:
-    """Write a transformers Llama model whose vocabulary is one more than the tokenizer's.
+    """Write a transformers model whose vocabulary is one more than the tokenizer's.
 
     Args:
-        metadata: string or integer keys to add.
+        metadata: string, integer or float keys to add.
+        architecture: llama.cpp's name for it; Mistral is `llama` there.
         extra_tensors: names of tensors to add, of 8 ones each.
     """
     import gguf
@@ -47,15 +50,23 @@ def write_tiny_gguf(
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_rope_dimension_count(config.head_dim)
+    if architecture == "qwen3":
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    elif architecture == "llama":
+        writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
     _add_tokenizer(writer, tokenizer)
     for key, value in (metadata or {}).items():
-        (writer.add_string if isinstance(value, str) else writer.add_uint32)(key, value)
+        add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
+        add[type(value)](key, value)
+    turned = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     for name, tensor in model.state_dict().items():
-        heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        heads = turned if architecture == "llama" else {}
         array = tensor.numpy()
         for part, count in heads.items():
             if part in name:
@@ -85,8 +96,8 @@ def _add_tokenizer(writer: Any, tokenizer: Any) -> None:
 
 
 def _gguf_name(name: str) -> str:
-    stem = name.removesuffix(".weight")
+    stem, kind = name.rsplit(".", 1)
     if stem.startswith("model.layers."):
         _, _, layer, rest = stem.split(".", 3)
-        return f"blk.{layer}.{_NAMES[rest]}.weight"
-    return f"{_NAMES[stem]}.weight"
+        return f"blk.{layer}.{_NAMES[rest]}.{kind}"
+    return f"{_NAMES[stem]}.{kind}"
