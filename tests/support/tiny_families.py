@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -94,4 +95,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 def build_family(name: str, folder: Path) -> Any:
     """Save a model of `FAMILIES`, all its parameters random; returns transformers' own."""
     architecture, overrides = FAMILIES[name]
-    return randomize(build_tiny_model(folder, architecture, **overrides))
+    model = randomize(build_tiny_model(folder, architecture, **overrides))
+    if "layer_types" not in overrides:
+        # Only files of transformers 5 have them; all others say it by `max_window_layers`.
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        config.pop("layer_types", None)
+        path.write_text(json.dumps(config))
+    return model
