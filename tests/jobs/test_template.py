@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 import time
 
 import pytest
+from jinja2 import Environment, StrictUndefined
 
+from jobs import sandbox
 from jobs.errors import RowError, UsageError
 from jobs.template import MAX_PROMPT_CHARS, PromptTemplate
 
@@ -70,18 +74,137 @@ ATTACKS = [
     "{{ 1 / 0 }}",
     "{{ s + 1 }}",
     "{{ s() }}",
+    # Filters
+    "{{ s|center(10000000000) }}",
+    "{{ s|indent(10000000000) }}",
+    "{{ ('a\\n' * 1000)|indent('x' * 1000000) }}",
+    "{{ s|replace('x', 'y' * 500000) }}",
+    "{{ range(50000)|join('y' * 500000) }}",
+    "{{ range(50000)|map('string')|join('y' * 500000) }}",
+    "{{ range(9999)|map('center', 10000000000)|list }}",
+    "{{ range(9)|batch(10000000000, 'x')|list }}",
+    "{{ range(9)|slice(10000000000)|list }}",
+    "{{ 2.5|round(10000000000, 'floor') }}",
+    "{{ s|wordwrap(1, wrapstring='y' * 500000) }}",
+    "{{ {'a': [1]}|tojson(indent=10000000) }}",
+    "{{ '%1000000000d'|format(1) }}",
+    "{{ '%*d'|format(1000000000, 1) }}",
+    # Methods and operators
+    "{{ '%1000000000d' % 1 }}",
+    "{{ ('%(a)999999s' * 9999) % {'a': 1} }}",
+    "{{ '{:1000000000}'.format(1) }}",
+    "{{ '{:{w}}'.format(1, w=1000000000) }}",
+    "{{ ('{0}' * 9999).format('x' * 500000) }}",
+    "{{ '{a:999999}{a:999999}{a:999999}'.format_map({'a': 1}) }}",
+    "{{ s.replace('x', 'y' * 500000) }}",
+    "{{ ('y' * 500000).join(range(50000)|map('string')|list) }}",
+    "{{ ('\\t' * 1000).expandtabs(1000000) }}",
+    "{{ s.translate({120: 'y' * 500000}) }}",
+    "{{ (5).to_bytes(10000000000) }}",
+    # What grows in a loop
+    "{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+    "{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
+    "{% set n = namespace(x=[0]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
+    "{% set n = namespace(x='x') %}{% for i in range(99) %}"
+    "{% set n.x %}{{ n.x }}{{ n.x }}{% endset %}{% endfor %}",
+    "{% set n = namespace(x=[0]) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+    "{{ n.x }}",
+    "{% set n = namespace(x=[0]) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+    "{{ n.x|string|length }}",
+    "{% set n = namespace(x=3) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}",
+    "{% set x %}{% for i in range(99999) %}"
+    + "a text of some length " * 50
+    + "{% endfor %}{% endset %}",
+    "{{ lipsum(n=1000000) }}",
 ]
 
 
 @pytest.mark.parametrize("source", ATTACKS)
 def test_what_reaches_too_far_ends_as_an_error_of_the_row(source: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.monotonic()
     tags = ["a"]
     with pytest.raises(RowError) as caught:
         PromptTemplate(source).render({"s": "x" * 100, "tags": tags})
     assert caught.value.code in ("template_error", "undefined_variable")
     assert tags == ["a"]
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < _A_LOT
+
+
+_A_LOT = 300 << (20 if sys.platform == "darwin" else 10)  # 300 MB, as getrusage counts
+
+
+ENDLESS = [
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% for a in range(99999) if a is in(range(99999)|list) %}{% endfor %}",
+    "{% for a in range(999) %}{% for b in range(99999)|select('odd') %}{% endfor %}{% endfor %}",
+    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
+    "{% for a in [[1], [2]] recursive %}{{ loop([[1], [2]]) }}{{ loop([[3]]) }}{% endfor %}",
+    "{% for a in [1, 2] recursive %}{% if loop.depth < 40 %}{{ loop([1, 2]) }}{% endif %}"
+    "{% endfor %}",
+    "{% block a %}{{ self.a() }}{{ self.a() }}{% endblock %}",
+]
+
+
+@pytest.mark.parametrize("source", ENDLESS)
+def test_what_goes_on_and_on_ends_after_some_steps(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "MAX_STEPS", 1 << 12)
+    with pytest.raises(
+        RowError, match=r"over 4,096 steps|over 16,777,216 char|recursion"
+    ) as caught:
+        PromptTemplate(source).render({})
+    assert caught.value.code == "template_error"
+
+
+def test_a_rendering_ends_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.05)
+    with pytest.raises(RowError, match=r"over 0\.05 seconds"):
+        PromptTemplate(ENDLESS[0]).render({})
+
+
+def test_each_row_has_a_budget_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "MAX_STEPS", 100)
+    template = PromptTemplate("{% for i in range(n) %}.{% endfor %}")
+    for _ in range(3):
+        assert template.render({"n": 90}) == "." * 90
+        with pytest.raises(RowError, match="over 100 steps"):
+            template.render({"n": 110})
+
+
+ORDINARY = [
+    "{% for x in tags %}{{ loop.index }}/{{ loop.length }} {{ x }}{{ ', ' if not loop.last }}"
+    "{% else %}none{% endfor %}",
+    "{% for x in [] %}{{ x }}{% else %}none{% endfor %}",
+    "{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}{% for k in d if k != 'b' %}{{ k }}"
+    "{% endfor %}",
+    "{% for x in tags|map('upper')|reject('equalto', 'P') %}{{ loop.index0 }}{{ x }}{% endfor %}",
+    "{% for x in tree recursive %}[{{ x.name }}{{ loop(x.children) if x.children }}]{% endfor %}",
+    "{{ s ~ '-' ~ 3 ~ none ~ tags }}{{ s|join('.') }}{{ tags|join(', ') }}",
+    "{{ '%s of %d' % (s, 3) }}{{ '{:>8} {a!r}'.format(s, a=1) }}{{ '%5.2f'|format(2.5) }}",
+    "{{ s.replace('l', 'L') }}{{ s|replace('l', 'L') }}{{ '-' * 10 }}{{ s|center(30) }}",
+    "{% macro f(a, b=2) %}<{{ a }}{{ b }}{{ caller() if caller is defined }}>{% endmacro %}"
+    "{{ f(1) }}{% call f(3) %}inside{% endcall %}",
+    "{% set n = namespace(sum=0) %}{% for i in range(5) %}{% set n.sum = n.sum + i %}{% endfor %}"
+    "{{ n.sum }}{% set block %}b{{ s }}{% endset %}{{ block }}",
+    "{{ x is defined }}{{ s is string }}{{ 3 is divisibleby 3 }}{{ 5000000 is gt(4000000) }}"
+    "{{ none|default(9000000, true) }}",
+    "{{ long|length }}{{ long|truncate(20) }}{{ long|wordwrap(40)|length }}",
+    "{{ long|indent|length }}{{ long|replace('e', 'ee')|length }}{{ long.split()|join('-') }}",
+    "{% filter upper %}{{ s }}{% endfilter %}{% block a %}{{ s }}{% endblock %}{{ self.a() }}",
+    "{{ tags|sort|first }}{{ [1, 2]|sum }}{{ tags|batch(1)|list }}{{ d|dictsort }}{{ -7 // 2 }}",
+]
+
+
+@pytest.mark.parametrize("source", ORDINARY)
+def test_ordinary_templates_render_as_they_do_in_jinja(source: str) -> None:
+    tree = [{"name": "a", "children": [{"name": "b", "children": []}]}]
+    row = {"s": "hello", "tags": ["p", "q"], "d": {"b": 1, "a": 2}, "tree": tree}
+    row["long"] = "some words of a text. " * 20_000
+    jinjas = Environment(undefined=StrictUndefined).from_string(source)
+    assert PromptTemplate(source).render(row) == jinjas.render(row)
 
 
 def test_ordinary_arithmetic_is_allowed() -> None:
