@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 from jobs import layout
 from jobs.planner import WINDOW_BYTES, WINDOW_ROWS, cut, prefix_order
 from jobs.reading.blocks import Block
-from jobs.records import ChunkSpec, Plan, WindowSpec
+from jobs.records import ChunkSpec, ErrorTally, Plan, RowResult, WindowSpec
 from jobs.rows import Row
 from jobs.schema import NORMALIZED, OUTPUT, carried_fields, output_schema
 from jobs.storage import JobFolder
+from jobs.tallies import tally_errors
 
 VERSION = 1
 
@@ -33,6 +34,9 @@ class NormalizedWriter:
         folder: takes the parts of refused rows.
         carried: carried columns, under the names of the normalized copy.
         model: the job's model, for the refused rows.
+
+    Attributes:
+        has_chats: whether a row was written that goes through the chat template.
     """
 
     def __init__(
@@ -64,6 +68,8 @@ class NormalizedWriter:
         self._size = 0
         self._first_row = 0
         self._rejected = 0
+        self._errors: dict[str, ErrorTally] = {}
+        self.has_chats = False
         self._windows: list[WindowSpec] = []
         self._chunks: list[ChunkSpec] = []
 
@@ -97,6 +103,7 @@ class NormalizedWriter:
             chunks=tuple(self._chunks),
             total_rows=self._first_row,
             rejected=self._rejected,
+            rejected_errors=tuple(self._errors.values()),
         )
 
     def _close_window(self) -> None:
@@ -107,10 +114,20 @@ class NormalizedWriter:
             self._chunks.append(ChunkSpec(len(self._chunks), window, len(indices)))
         refused = [i for i, row in enumerate(self._rows) if row.error is not None]
         rejected = self._write_rejected(window, refused, carried) if refused else None
+        self._tally(refused)
         self._windows.append(WindowSpec(window, self._first_row, len(self._rows), rejected))
         self._rejected += len(refused)
         self._first_row += len(self._rows)
         self._rows, self._carried, self._size = [], [], 0
+
+    def _tally(self, refused: Sequence[int]) -> None:
+        """Count what was wrong with the refused rows of a window; windows come in order."""
+        results = (RowResult(self._first_row + i, error=self._rows[i].error) for i in refused)
+        for tally in tally_errors(results):
+            first = self._errors.get(tally.code)
+            if first is not None:
+                tally = replace(first, rows=first.rows + tally.rows)
+            self._errors[tally.code] = tally
 
     def _carried_table(self) -> pa.Table | None:
         if not len(self._carried_schema):
@@ -119,6 +136,8 @@ class NormalizedWriter:
 
     def _chunk(self, indices: Sequence[int], carried: pa.Table | None) -> pa.Table:
         rows = [self._rows[i] for i in indices]
+        # In the planner's order chats come first.
+        self.has_chats = self.has_chats or rows[0].messages is not None
         columns = [
             [self._first_row + i for i in indices],
             [row.line for row in rows],

@@ -31,11 +31,14 @@ def check_chunk_rows(chunk_rows: int) -> None:
 def prefix_order(rows: Sequence[Row]) -> list[int]:
     """Indices of the rows that can be answered, by shared prefix; chats before bare prompts.
 
-    Rows with the same text keep their order.
+    Rows with the same text keep their order. Tools come before the messages, since chat templates
+    write them there.
     """
-    chats = [(row.messages, i) for i, row in enumerate(rows) if row.messages is not None]
+    chats = [
+        (row.chat or b"", row.messages, i) for i, row in enumerate(rows) if row.messages is not None
+    ]
     prompts = [(row.prompt, i) for i, row in enumerate(rows) if row.prompt is not None]
-    return [i for texts in (chats, prompts) for _, i in sorted(texts)]
+    return [entry[-1] for entries in (sorted(chats), sorted(prompts)) for entry in entries]
 
 
 def cut(order: Sequence[int], chunk_rows: int) -> Iterator[Sequence[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -13,19 +13,18 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from jobs import layout
-from jobs.errors import InputError, UsageError
+from jobs.errors import InputError
+from jobs.job_options import check_options, check_sampling
 from jobs.normalize import VERSION, NormalizedWriter
-from jobs.parameters import MAX_SEED, Kind, check_sampling, meaning
-from jobs.planner import check_chunk_rows
+from jobs.parameters import MAX_SEED
+from jobs.prompts import PromptRules
 from jobs.reading.blocks import Block, Reader
 from jobs.reading.custom_ids import CustomIds
 from jobs.reading.opening import open_input
 from jobs.reading.sources import STDIN
 from jobs.records import NewJob, Plan, RowErrorInfo
-from jobs.rows import PromptRules
 from jobs.settings import without_password
 from jobs.storage import JobFolder, Storage
-from jobs.template import PromptTemplate
 
 # RFC 4648's letters and digits, in the order of ASCII, so that ids sort by time.
 _BASE32 = "234567abcdefghijklmnopqrstuvwxyz"
@@ -39,6 +38,8 @@ class Submission:
     Attributes:
         input: path, URI, or `-` for stdin.
         sampling: defaults for all rows; a row's own parameters win.
+        chat_template_kwargs: variables for the chat template of all chats; a row's own win.
+        served_model_names: what else rows of OpenAI batch files may call the model.
         system: system message of rows that have none.
         template: text of a Jinja template that makes the prompt of a row's columns.
         prompt_column: the key or column that is the prompt.
@@ -54,6 +55,8 @@ class Submission:
     model: str
     name: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    served_model_names: Sequence[str] = ()
     system: str | None = None
     template: str | None = None
     prompt_column: str | None = None
@@ -95,7 +98,7 @@ def prepare(
         InputError: the input is refused as a whole.
         StorageError: the job's folder cannot be written.
     """
-    rules = _check_options(submission)
+    rules = check_options(submission)
     sampling = check_sampling(submission.sampling)
     job_id = new_job_id()
     folder = storage.job(job_id)
@@ -112,6 +115,8 @@ def prepare(
         folder=job_id,
         options={
             "sampling": sampling,
+            "chat_template_kwargs": dict(submission.chat_template_kwargs),
+            "served_model_names": list(submission.served_model_names),
             "system": submission.system,
             "template": submission.template,
             "prompt_column": submission.prompt_column,
@@ -129,47 +134,6 @@ def new_job_id() -> str:
     """`job_` and 20 characters: 48 bits of milliseconds, then 52 random bits."""
     number = (time.time_ns() // 1_000_000) << 52 | secrets.randbits(52)
     return "job_" + "".join(_BASE32[(number >> shift) & 31] for shift in range(95, -1, -5))
-
-
-def _check_options(submission: Submission) -> PromptRules:
-    if not submission.model:
-        raise UsageError("no model is named")
-    if submission.limit is not None and submission.limit < 1:
-        raise UsageError(f"limit is {submission.limit}; it must be 1 or more")
-    if submission.seed is not None and not 0 <= submission.seed <= MAX_SEED:
-        raise UsageError(f"seed is {submission.seed}; it must be from 0 to 2**63 - 1")
-    if submission.deadline_at is not None and submission.deadline_at.tzinfo is None:
-        raise UsageError("the deadline has no time zone")
-    check_chunk_rows(submission.chunk_rows)
-    column = submission.prompt_column
-    if column is not None and submission.template is not None:
-        raise UsageError("--prompt-column and --template both make the prompt; use one of them")
-    if column is not None and meaning(column).kind in (Kind.CUSTOM_ID, Kind.PARAMETER):
-        raise UsageError(f"--prompt-column is {column}, which has a meaning of its own")
-    for option in ("system", "template"):
-        text = getattr(submission, option)
-        if text is not None and not text.strip():
-            raise UsageError(f"--{option} is empty; leave it out")
-    stop = submission.sampling.get("stop") or ()
-    texts = [
-        ("--system", submission.system),
-        ("--template", submission.template),
-        ("--name", submission.name),
-        ("--model", submission.model),
-        *(("--stop", text) for text in ([stop] if isinstance(stop, str) else stop)),
-    ]
-    for option, text in texts:
-        if isinstance(text, str) and not _is_unicode(text):
-            raise UsageError(f"{option} is not UTF-8")
-    if not -(2**31) <= submission.priority < 2**31:
-        raise UsageError(f"priority is {submission.priority}; it must have at most 32 bits")
-    template = None if submission.template is None else PromptTemplate(submission.template)
-    return PromptRules(submission.system, column, template)
-
-
-def _is_unicode(text: str) -> bool:
-    """Arguments that were no UTF-8 come from the operating system with lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _uri(given: str) -> str:
@@ -214,6 +178,11 @@ def _normalize(
                     progress(Progress(rows, rejected, reader.position, reader.size))
             _check_rows(reader, rows, rejected, errors, submission.strict)
             plan = writer.finish()
+            if submission.chat_template_kwargs and not writer.has_chats:
+                raise InputError(
+                    f"{reader.name} has no chats, so --chat-template-kwargs would reach no row; "
+                    "leave it out, or give messages"
+                )
         _check_custom_ids(reader, ids, folder, plan)
     return plan
 
@@ -222,7 +191,7 @@ def _limited(blocks: Iterator[Block], limit: int | None) -> Iterator[Block]:
     left = limit
     for block in blocks:
         if left is not None:
-            block = block.slice(0, left)
+            block = block.slice(0, min(left, len(block.rows)))
             left -= len(block.rows)
         yield block
         if left == 0:

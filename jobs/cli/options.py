@@ -72,6 +72,11 @@ class SubmitOptions:
     top_p: Annotated[
         float | None, typer.Option(help="Sample among the likeliest tokens of this total.")
     ] = None
+    n: Annotated[int | None, typer.Option("--n", help="Answers a row gets (1 to 128).")] = None
+    logprobs: Annotated[
+        int | None,
+        typer.Option(help="Tell log probabilities, and so many of the likeliest tokens (0 to 20)."),
+    ] = None
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="End an answer before this text; repeatable."),
@@ -79,6 +84,17 @@ class SubmitOptions:
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Do not end at an end-of-text token.")
     ] = False
+    chat_template_kwargs: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Variables for the chat template, as a JSON object."),
+    ] = None
+    served_model_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="What rows of OpenAI batch files may call the model; repeatable.",
+        ),
+    ] = None
     chunk_rows: Annotated[
         int | None, typer.Option(help="Rows that a worker takes at a time (1 to 256).")
     ] = None
@@ -88,9 +104,8 @@ class SubmitOptions:
 
     def sampling(self) -> dict[str, Any]:
         """The sampling parameters that were given."""
-        values: dict[str, Any] = {
-            name: getattr(self, name) for name in ("max_tokens", "temperature", "top_k", "top_p")
-        }
+        names = ("max_tokens", "temperature", "top_k", "top_p", "n", "logprobs")
+        values: dict[str, Any] = {name: getattr(self, name) for name in names}
         values["stop"] = self.stop or None
         values["ignore_eos"] = self.ignore_eos or None
         return {name: value for name, value in values.items() if value is not None}

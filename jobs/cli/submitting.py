@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.cli.console import console, note, plural
 from jobs.cli.deadline import parse_deadline
@@ -60,12 +60,20 @@ def _submission(options: SubmitOptions) -> Submission:
     from jobs.submission import Submission
 
     deadline = options.deadline
-    optional = {} if options.chunk_rows is None else {"chunk_rows": options.chunk_rows}
+    optional: dict[str, Any] = (
+        {} if options.chunk_rows is None else {"chunk_rows": options.chunk_rows}
+    )
+    model = model_name(options.model)
+    served = options.served_model_name or []
+    if options.model != model:  # rows may name the folder as it was named here
+        served = [options.model, *served]
     return Submission(
         input=options.file,
-        model=model_name(options.model),
+        model=model,
         name=options.name,
         sampling=options.sampling(),
+        chat_template_kwargs=_json_object("--chat-template-kwargs", options.chat_template_kwargs),
+        served_model_names=served,
         system=options.system,
         template=None if options.template is None else _text_of(options.template),
         prompt_column=options.prompt_column,
@@ -77,6 +85,20 @@ def _submission(options: SubmitOptions) -> Submission:
         input_format=None if options.format is None else options.format.value,
         **optional,
     )
+
+
+def _json_object(option: str, text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    import orjson
+
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"{option} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UsageError(f'{option} is {text[:60]}; it must be an object, such as {{"key": true}}')
+    return value
 
 
 def _text_of(path: Path) -> str:

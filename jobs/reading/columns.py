@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyarrow import types
 
 from jobs.errors import InputError
-from jobs.parameters import Kind
-from jobs.rows import PromptRules
+from jobs.keys import Kind, Meaning
+from jobs.openai_lines import LINE_KEYS
+from jobs.prompts import PromptRules
 from jobs.schema import CARRIED_PREFIX, output_name
 
 
@@ -20,10 +21,12 @@ class Columns:
 
     Attributes:
         read: those whose values are checked row by row.
+        nested: those of them that hold objects, in which null means left out.
         carried: source column and its field in the normalized copy.
     """
 
     read: tuple[str, ...]
+    nested: tuple[str, ...]
     carried: tuple[tuple[str, pa.Field], ...]
 
 
@@ -37,12 +40,15 @@ def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
     twice = sorted({column for column in schema.names if schema.names.count(column) > 1})
     if twice:
         raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them")
-    read, carried = [], []
+    read, nested, carried = [], [], []
+    is_batch_file = holds_batch_lines(schema.names, rules)
     for field in schema:
         found = rules.meaning(field.name)
+        if is_batch_file and field.name in LINE_KEYS:
+            found = Meaning(Kind.LINE)
         if found.kind is Kind.MISSPELT:
             raise InputError(
-                f"{name} has a column {field.name!r}; did you mean {found.near}? Rename it "
+                f"{name} has a column {field.name!r}; did you mean {found.name}? Rename it "
                 "(if it is data of yours, to another name)"
             )
         if found.kind is Kind.DATA:
@@ -50,10 +56,18 @@ def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
             continue
         _check_type(name, schema, field, found.kind)
         read.append(field.name)
-    _check_prompt(name, schema, rules)
+        if _holds_objects(field.type, found.kind):
+            nested.append(field.name)
+    if not is_batch_file:
+        _check_prompt(name, schema, rules)
     if rules.template is not None:  # it may use every column
         read = schema.names
-    return Columns(tuple(read), _carry(carried))
+    return Columns(tuple(read), tuple(nested), _carry(carried))
+
+
+def holds_batch_lines(names: Collection[str], rules: PromptRules) -> bool:
+    """Whether the rows are lines of an OpenAI batch file."""
+    return not rules.named and set(names) >= LINE_KEYS and not {"prompt", "messages"} & set(names)
 
 
 def without_views(kind: pa.DataType) -> pa.DataType:
@@ -121,8 +135,8 @@ def _check_prompt(name: str, schema: pa.Schema, rules: PromptRules) -> None:
 
 def _check_type(name: str, schema: pa.Schema, field: pa.Field, kind: Kind) -> None:
     value = field.type.value_type if types.is_dictionary(field.type) else field.type
-    if kind is Kind.PARAMETER:
-        wanted, fits = _PARAMETER_TYPES[field.name]
+    if kind in (Kind.PARAMETER, Kind.CHAT, Kind.LINE):
+        wanted, fits = _TYPES[field.name]
     elif kind in _OTHER_TYPES:
         wanted, fits = _OTHER_TYPES[kind]
     else:
@@ -160,13 +174,27 @@ def _is_messages(kind: pa.DataType) -> bool:
     return {"role", "content"} <= {field.name for field in kind.value_type}
 
 
+def _holds_objects(kind: pa.DataType, meant: Kind) -> bool:
+    """Whether there are objects in it, beside those that messages are."""
+    while _is_list(kind):
+        kind = kind.value_type
+    if meant is Kind.MESSAGES:
+        return any(field.name == "tool_calls" for field in kind)
+    return bool(types.is_struct(kind))
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(types.is_floating(kind) or types.is_integer(kind))
 
 
 _INTEGER = ("an integer type", types.is_integer)
 _NUMBER = ("a floating-point or integer type", _is_number)
-_PARAMETER_TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
+_TEXT = ("string", _is_text)
+_OBJECT = (
+    "struct, or string that holds JSON",
+    lambda kind: _is_text(kind) or bool(types.is_struct(kind)),
+)
+_TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
     "max_tokens": _INTEGER,
     "temperature": _NUMBER,
     "top_k": _INTEGER,
@@ -175,9 +203,21 @@ _PARAMETER_TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
     "stop": ("string or list<string>", lambda kind: _is_text(kind) or _is_list_of(_is_text)(kind)),
     "stop_token_ids": ("list<integer>", _is_list_of(types.is_integer)),
     "ignore_eos": ("bool", types.is_boolean),
+    "n": _INTEGER,
+    "logprobs": _INTEGER,
+    "tools": (
+        "list<struct<type, function>>, or string that holds JSON",
+        lambda kind: _is_text(kind) or _is_list_of(types.is_struct)(kind),
+    ),
+    "tool_choice": _OBJECT,
+    "chat_template_kwargs": _OBJECT,
+    "reasoning_effort": _TEXT,
+    "method": _TEXT,
+    "url": _TEXT,
+    "body": _OBJECT,
 }
 _OTHER_TYPES: dict[Kind, tuple[str, Callable[[pa.DataType], bool]]] = {
-    Kind.PROMPT: ("string", _is_text),
+    Kind.PROMPT: _TEXT,
     Kind.MESSAGES: ("list<struct<role, content>>", _is_messages),
     Kind.CUSTOM_ID: (
         "string or an integer type",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -15,8 +16,9 @@ from jobs.errors import InputError, RowError
 from jobs.reading.blocks import BLOCK_BYTES, BLOCK_ROWS, Block
 from jobs.reading.lines import MAX_LINE_BYTES, READ_BYTES, split_lines
 from jobs.reading.sources import reading
-from jobs.rows import Row, RowValidator, refused
+from jobs.rows import Row, refused
 from jobs.schema import CARRIED_PREFIX, EXTRA_KEYS
+from jobs.validation import RowValidator
 
 EXTRA_FIELD = pa.field(CARRIED_PREFIX + EXTRA_KEYS, pa.string())
 _EXTRA_SCHEMA = pa.schema([EXTRA_FIELD])
@@ -157,8 +159,10 @@ def parse_object(line: bytes) -> dict[str, Any]:
         kind = "a list" if isinstance(value, list) else "a string, number, true, false or null"
         raise RowError("not_an_object", f'the line is {kind}; it must be an object {{"prompt": …}}')
     # A parser keeps one of two equal keys in silence. A second look is for lines only in which
-    # a key's text stands twice, or which have more keys than it pays to search for one by one.
-    if len(value) > _FEW_KEYS or any(line.count(_quoted(key)) > 1 for key in value):
+    # a key's text stands twice, or which have more keys than it pays to search for.
+    body = value.get("body")
+    keys = (*value, *body) if isinstance(body, dict) else tuple(value)
+    if len(keys) > _FEW_KEYS or _stand_twice(line, keys):
         for key in _duplicates(line):
             raise RowError("duplicate_key", f"the key {key[:100]!r} is there twice", key)
     return value
@@ -178,30 +182,53 @@ def _explain(line: bytes, error: orjson.JSONDecodeError) -> RowError:
     return RowError("invalid_json", f"not JSON: {error.msg} at column {error.colno}")
 
 
+def _stand_twice(line: bytes, keys: tuple[str, ...]) -> bool:
+    """Whether one of the keys is on the line more often than it is among `keys`."""
+    pattern = _PATTERNS.get(keys)
+    if pattern is None:
+        if len(_PATTERNS) == _MAX_PATTERNS:
+            return any(line.count(_quoted(key)) > 1 for key in keys)
+        pattern = re.compile(b"|".join(re.escape(_quoted(key)) for key in keys))
+        _PATTERNS[keys] = pattern
+    return len(pattern.findall(line)) != len(keys)
+
+
+# Rows of a file have the same few sets of keys. Where each row has new ones, it would take
+# longer to make a pattern than to look for the keys one by one.
+_PATTERNS: dict[tuple[str, ...], re.Pattern[bytes]] = {}
+_MAX_PATTERNS = 256
+
+
 @lru_cache(maxsize=4096)
 def _quoted(key: str) -> bytes:
     return b'"%s"' % key.encode()
 
 
-def _duplicates(line: bytes) -> set[str]:
-    """Keys that the outermost object has more than once.
+def _duplicates(line: bytes) -> list[str]:
+    """Keys that the outermost object has more than once, or the object that is its `body`.
 
     Raises:
         RowError: `nesting_too_deep`.
     """
-    found: set[str] = set()
-
-    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal found  # the outermost object comes last
-        counts = Counter(key for key, _ in pairs)
-        found = {key for key, count in counts.items() if count > 1}
-        return {}
-
     try:
-        json.loads(line, object_pairs_hook=collect)
+        outermost = json.loads(line, object_pairs_hook=_Pairs)
     except RecursionError:
         raise RowError("nesting_too_deep", "the line is nested too deep") from None
+    found: list[str] = outermost.repeated
+    if isinstance(outermost.body, _Pairs):
+        found = found + [f"body.{key}" for key in outermost.body.repeated]
     return found
+
+
+class _Pairs:
+    """What is of interest of an object: keys that it has more than once, and its `body`."""
+
+    __slots__ = ("body", "repeated")
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        counts = Counter(key for key, _ in pairs)
+        self.repeated = [key for key, count in counts.items() if count > 1]
+        self.body = next((value for key, value in pairs if key == "body"), None)
 
 
 def _is_pythons(line: bytes) -> bool:

@@ -8,12 +8,13 @@ from contextlib import ExitStack, contextmanager
 import pyarrow as pa
 
 from jobs.errors import InputError, UsageError
+from jobs.prompts import PromptRules
 from jobs.reading.blocks import Reader
 from jobs.reading.jsonl import JsonLines
 from jobs.reading.lines import READ_BYTES
 from jobs.reading.parquet import ParquetRows
 from jobs.reading.sources import PARQUET_SUFFIXES, Replay, Source, locate, reading
-from jobs.rows import PromptRules, RowValidator
+from jobs.validation import RowValidator
 
 FORMATS = ("jsonl", "parquet")
 _MAGIC_BYTES = 8

@@ -11,11 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.errors import InputError, RowError
-from jobs.reading.blocks import BLOCK_BYTES, BLOCK_ROWS, Block
+from jobs.prompts import PromptRules
+from jobs.reading.batch_size import batch_rows
+from jobs.reading.blocks import Block
 from jobs.reading.columns import assign_columns, convert
+from jobs.reading.lines import MAX_LINE_BYTES
 from jobs.reading.sources import Source
-from jobs.rows import PromptRules, Row, RowValidator, refused
+from jobs.rows import Row, refused
+from jobs.validation import RowValidator
 
+MAX_ROW_BYTES = MAX_LINE_BYTES  # of what the model would read
 _BUFFER_BYTES = 1 << 20
 
 
@@ -23,7 +28,7 @@ class ParquetRows:
     """A `Reader` of a Parquet file, or of a folder of files with the same columns.
 
     Memory is bounded by batches: of a row group, so many rows are decoded at a time that they
-    take about `BLOCK_BYTES`.
+    take about `BLOCK_BYTES` (see `batch_size`).
 
     Raises:
         InputError: a file is torn or no Parquet, or its columns cannot be used.
@@ -80,6 +85,8 @@ class ParquetRows:
 
     def _block(self, batch: pa.RecordBatch, first_line: int) -> Block:
         values = {name: _values(batch.column(name)) for name in self._columns.read}
+        for name in self._columns.nested:
+            values[name] = [without_nulls(value) for value in values[name]]
         rows = []
         for i in range(batch.num_rows):
             fields = {name: column[i] for name, column in values.items()}
@@ -91,7 +98,15 @@ class ParquetRows:
             if isinstance(value, RowError):
                 error = RowError(value.code, f"{name} {value}", name)
                 return refused(line, error)
-        return self._validator.validate(line, fields)
+        row = self._validator.validate(line, fields)
+        size = len(row.prompt or row.messages or b"") + len(row.chat or b"")
+        if size > MAX_ROW_BYTES:
+            error = RowError(
+                "line_too_long",
+                f"the row asks with {size:,} bytes; the limit is {MAX_ROW_BYTES >> 20} MiB",
+            )
+            return refused(line, error, row.custom_id)
+        return row
 
     def _carry(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         if not self.carried:
@@ -117,13 +132,11 @@ class _ParquetFile:
 
     def __init__(self, source: Source, path: str) -> None:
         self.path = path
+        self._source = source
         self._stream = source.open_at_random(path)
         try:
             with _decoding(path):
-                # Buffered, not read ahead: a whole column chunk would be held else.
-                self._file = pq.ParquetFile(
-                    self._stream, buffer_size=_BUFFER_BYTES, pre_buffer=False
-                )
+                self._file = _open(self._stream)
                 self.schema: pa.Schema = self._file.schema_arrow
                 self.schema.names  # noqa: B018  # a damaged name fails here
         except BaseException:
@@ -136,12 +149,12 @@ class _ParquetFile:
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         with _decoding(self.path):
-            groups = self._file.metadata.num_row_groups
+            metadata = self._file.metadata
+            groups = metadata.num_row_groups
         for group in range(groups):
             with _decoding(self.path):
-                batches = self._file.iter_batches(
-                    self._batch_rows(group), [group], columns, use_threads=False
-                )
+                rows = batch_rows(metadata, group, columns, self._with_dictionaries)
+                batches = self._file.iter_batches(rows, [group], columns, use_threads=False)
             while True:
                 with _decoding(self.path):
                     batch = next(batches, None)
@@ -149,12 +162,18 @@ class _ParquetFile:
                     break
                 yield batch
 
-    def _batch_rows(self, group: int) -> int:
-        info = self._file.metadata.row_group(group)
-        if info.num_rows <= 0:
-            return BLOCK_ROWS
-        row_bytes: int = max(1, info.total_byte_size // info.num_rows)
-        return min(BLOCK_ROWS, max(1, BLOCK_BYTES // row_bytes))
+    @contextmanager
+    def _with_dictionaries(self, leaves: list[str]) -> Iterator[pq.ParquetFile]:
+        """The same file, with some of its columns left as dictionaries."""
+        with self._source.open_at_random(self.path) as stream, _open(stream, leaves) as file:
+            yield file
+
+
+def _open(stream: Any, leaves: list[str] | None = None) -> pq.ParquetFile:
+    # Buffered, not read ahead: a whole column chunk would be held else.
+    return pq.ParquetFile(
+        stream, read_dictionary=leaves, buffer_size=_BUFFER_BYTES, pre_buffer=False
+    )
 
 
 @contextmanager
@@ -166,6 +185,13 @@ def _decoding(path: str) -> Iterator[None]:
         raise InputError(
             f"{path} is not a whole Parquet file: {reason[0][:300]}; write or copy it again"
         ) from error
+
+
+def without_nulls(value: Any) -> Any:
+    """A value without the keys that a struct has to have: objects of one column may differ."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _values(column: pa.Array) -> list[Any]:

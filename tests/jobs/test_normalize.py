@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jobs import layout
 from jobs.normalize import NormalizedWriter
 from jobs.reading.blocks import Block
-from jobs.records import Plan, RowErrorInfo
+from jobs.records import ErrorTally, Plan, RowErrorInfo
 from jobs.rows import Row
 from jobs.schema import CARRIED_PREFIX, NORMALIZED, OUTPUT
 from jobs.storage import JobFolder, Storage
@@ -40,6 +40,9 @@ def write(folder: JobFolder, blocks: list[list[Row]], **options: int) -> Plan:
 
 def prompt(i: int, text: str) -> Row:
     return Row(line=2 * i + 1, custom_id=f"id-{i}", prompt=text.encode())
+
+
+CHAT = Row(1, messages=b'[{"role":"user","content":"a"}]', chat=b'{"tools":[]}')
 
 
 def bad(i: int) -> Row:
@@ -143,9 +146,53 @@ def test_the_schemas(tmp_path: Path) -> None:
             },
             "model": "tiny",
             "seed": None,
+            "endpoint": None,
+            "choices": None,
+            "logprobs": None,
             "tag": 1,
         }
     ]
+
+
+def wrong(i: int, code: str, message: str = "x") -> Row:
+    return Row(line=i + 10, error=RowErrorInfo(code, message, i + 10, f"field-{i}"))
+
+
+@pytest.mark.quick
+def test_errors_are_counted_by_their_code_with_the_first_as_example(tmp_path: Path) -> None:
+    folder = Storage(str(tmp_path)).job("job")
+    codes = ["b", "", "a", "b", "a", "b", "", "c"]
+    rows = [wrong(i, code) if code else prompt(i, "x") for i, code in enumerate(codes)]
+    rows.append(wrong(8, "d", "m" * 10_000))
+    plan = write(folder, [rows[:3], rows[3:]], chunk_rows=8, window_rows=4)
+    tallies = {tally.code: tally for tally in plan.rejected_errors}
+    assert tallies["a"] == ErrorTally("a", 2, 2, 12, "field-2", "x")
+    assert tallies["b"] == ErrorTally("b", 3, 0, 10, "field-0", "x")
+    assert tallies["c"] == ErrorTally("c", 1, 7, 17, "field-7", "x")
+    assert tallies["d"].rows == 1
+    assert len(tallies["d"].message) == 500
+    assert sum(tally.rows for tally in tallies.values()) == plan.rejected
+    assert len(tallies) == len(plan.rejected_errors)
+
+
+@pytest.mark.quick
+def test_it_knows_whether_there_are_chats(tmp_path: Path) -> None:
+    for rows, chats in (([prompt(0, "a"), bad(1)], False), ([prompt(0, "a"), CHAT], True)):
+        folder = Storage(str(tmp_path)).job(str(chats))
+        with folder.create("copy") as file:
+            writer = NormalizedWriter(file, folder, carried=[], model="m", chunk_rows=1)
+            with writer:
+                writer.add(Block(rows, None))
+                writer.finish()
+        assert writer.has_chats is chats
+
+
+@pytest.mark.quick
+def test_what_the_template_gets_beside_the_messages_is_written(tmp_path: Path) -> None:
+    folder = Storage(str(tmp_path)).job("job")
+    plan = write(folder, [[CHAT, prompt(1, "a")]], chunk_rows=8)
+    with pq.ParquetFile(folder.at(plan.input_path)) as file:
+        assert file.read()["chat"].to_pylist() == ['{"tools":[]}', None]
 
 
 @pytest.mark.quick

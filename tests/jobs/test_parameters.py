@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 from engine.errors import RequestError
 from engine.sampling_params import SamplingParams
 from jobs.errors import RowError, UsageError
-from jobs.parameters import CHECKS, Kind, check_parameter, check_sampling, meaning, shown
+from jobs.job_options import check_sampling
+from jobs.keys import Kind, Meaning, meaning
+from jobs.parameters import CHECKS, check_parameter, shown
+from jobs.unsupported import UNSUPPORTED, check_neutral
 
 pytestmark = pytest.mark.quick
 
@@ -27,6 +31,10 @@ ACCEPTED = [
     ("stop", ["a"] * 16, ["a"] * 16),
     ("stop_token_ids", [0, 2], [0, 2]),
     ("ignore_eos", False, False),
+    ("n", 1, 1),
+    ("n", 128, 128),
+    ("logprobs", 0, 0),
+    ("logprobs", 20, 20),
 ]
 
 
@@ -64,6 +72,12 @@ REFUSED = [
     ("stop_token_ids", [1, -2], "invalid_parameter", "stop_token_ids[1]"),
     ("stop_token_ids", [True], "wrong_type", "stop_token_ids[0]"),
     ("ignore_eos", 1, "wrong_type", "ignore_eos"),
+    ("n", 0, "invalid_parameter", "n"),
+    ("n", 129, "invalid_parameter", "n"),
+    ("n", "2", "wrong_type", "n"),
+    ("logprobs", -1, "invalid_parameter", "logprobs"),
+    ("logprobs", 21, "invalid_parameter", "logprobs"),
+    ("logprobs", True, "wrong_type", "logprobs"),
 ]
 
 
@@ -87,6 +101,7 @@ _real = st.one_of(st.floats(), st.sampled_from([-1e-300, 0.0, 1.0, 1 + 1e-9]))
         # The engine has no upper end of its own for counts.
         st.tuples(st.sampled_from(["max_tokens", "top_k"]), _whole.filter(lambda n: n < 2**63)),
         st.tuples(st.just("seed"), _whole),
+        st.tuples(st.just("logprobs"), st.one_of(_whole, st.integers(18, 22))),
         st.tuples(st.just("stop"), st.lists(st.text(max_size=2), max_size=3)),
         st.tuples(st.just("ignore_eos"), st.booleans()),
     )
@@ -108,7 +123,8 @@ def test_the_engine_has_the_same_limits(parameter: tuple[str, Any]) -> None:
 
 
 def test_the_engine_has_the_same_parameters() -> None:
-    assert set(CHECKS) == set(SamplingParams.__dataclass_fields__)
+    ours = {"n"}  # the worker asks the engine for so many answers
+    assert set(CHECKS) - ours == set(SamplingParams.__dataclass_fields__)
 
 
 MISSPELT = {
@@ -129,6 +145,12 @@ MISSPELT = {
     "stop_token_id": "stop_token_ids",
     "ignore_eso": "ignore_eos",
     "customId": "custom_id",
+    "N": "n",
+    "logprob": "logprobs",
+    "num_return_sequences": "n",
+    "Tools": "tools",
+    "chat_template_kwarg": "chat_template_kwargs",
+    "template_kwargs": "chat_template_kwargs",
     "Prompt": "prompt",
     "MESSAGES": "messages",
 }
@@ -137,20 +159,70 @@ MISSPELT = {
 @pytest.mark.parametrize(("key", "near"), MISSPELT.items())
 def test_a_near_miss_names_what_was_meant(key: str, near: str) -> None:
     assert meaning(key).kind is Kind.MISSPELT
-    assert meaning(key).near == near
+    assert meaning(key).name == near
 
 
 @pytest.mark.parametrize(
-    "key", ["n", "min_p", "minP", "tools", "guided_json", "guided_regex", "presencePenalty"]
+    ("key", "name"),
+    [
+        ("min_p", "min_p"),
+        ("minP", "min_p"),
+        ("guided_json", "guided_json"),
+        ("presencePenalty", "presence_penalty"),
+    ],
 )
-def test_parameters_that_we_do_not_have_are_known(key: str) -> None:
-    assert meaning(key).kind is Kind.UNSUPPORTED
+def test_parameters_that_we_do_not_have_are_known(key: str, name: str) -> None:
+    assert meaning(key) == Meaning(Kind.UNSUPPORTED, name)
+
+
+@pytest.mark.parametrize("key", ["tools", "tool_choice", "chat_template_kwargs"])
+def test_what_goes_to_the_chat_template(key: str) -> None:
+    assert meaning(key).kind is Kind.CHAT
+
+
+@pytest.mark.parametrize(("name", "values"), UNSUPPORTED.items())
+def test_a_value_that_changes_nothing_is_taken_and_no_other(
+    name: str, values: tuple[Any, ...]
+) -> None:
+    for value in (None, *values):
+        check_neutral(name, name, value, {}, "")
+    for other in (2, "x", [1], {"a": 1}, 0.5, math.nan):
+        with pytest.raises(RowError, match=f"does not support {name}") as caught:
+            check_neutral(name, name, other, {}, "")
+        assert (caught.value.code, caught.value.field) == ("unsupported_parameter", name)
+
+
+def test_numbers_that_change_nothing_are_no_booleans() -> None:
+    check_neutral("min_p", "min_p", 0.0, {}, "")
+    for name, value in (("min_p", False), ("stream", 0), ("repetition_penalty", True)):
+        with pytest.raises(RowError, match="which changes nothing"):
+            check_neutral(name, name, value, {}, "")
+
+
+def test_the_best_of_as_many_as_are_asked_for_changes_nothing() -> None:
+    check_neutral("best_of", "best_of", 3, {"n": 3}, "")
+    for row in ({"n": 2}, {}):
+        with pytest.raises(RowError, match="n is how many answers"):
+            check_neutral("best_of", "best_of", 3, row, "")
 
 
 @pytest.mark.parametrize(
     "key",
     [
-        *("id", "text", "seen", "need", "shop", "stops", "step", "topic", "channel", "", "ä"),
+        *(
+            "id",
+            "text",
+            "seen",
+            "need",
+            "shop",
+            "stops",
+            "step",
+            "topic",
+            "channel",
+            "",
+            "ä",
+            "tool",
+        ),
         *("temperature_c", "max_tokens_used", "literature", "signature", "guided", "model"),
         "temperature" * 1000,
     ],

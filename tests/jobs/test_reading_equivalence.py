@@ -11,8 +11,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.prompts import PromptRules
 from jobs.reading.opening import open_input
-from jobs.rows import PromptRules, Row
+from jobs.rows import Row
 
 _good = st.builds(
     lambda text, key: (orjson.dumps({"prompt": text, "x": key}), None),

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.errors import InputError
-from jobs.reading import parquet
+from jobs.prompts import PromptRules
+from jobs.reading import batch_size
 from jobs.reading.opening import open_input
-from jobs.rows import PromptRules
 from tests.support.submissions import Prepared, prepare_file, prepare_table
 
 pytestmark = pytest.mark.quick
@@ -240,7 +240,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": ["a"], "temprature": [1.0]}, "column 'temprature'; did you mean temperature"),
     ({"prompt": ["a"], "max_new_tokens": [1]}, "did you mean max_tokens"),
     ({"Prompt": ["a"]}, "did you mean prompt"),
-    ({"prompt": ["a"], "n": [2]}, r"(?s)no row of .* can be answered.*does not support n yet"),
+    ({"prompt": ["a"], "min_p": [0.5]}, r"(?s)no row of .* can be answered.*not support min_p"),
     ({"prompt": pa.array([], pa.string())}, "has no rows"),
     ({"prompt": pa.nulls(1)}, r"(?s)no row .*row 1: prompt is null"),
 ]
@@ -272,11 +272,11 @@ def test_a_prompt_column_is_used_and_the_others_are_carried(tmp_path: Path) -> N
 
 
 def test_a_template_reads_every_column_and_they_are_carried(tmp_path: Path) -> None:
-    table = pa.table({"q": ["x", "y"], "n": [1, 2], "tags": [["a", "b"], []], "seed": [5, 6]})
-    done = prepare_table(tmp_path, table, template="{{ q }}{{ n }}{{ tags|join('+') }}{{ seed }}")
+    table = pa.table({"q": ["x", "y"], "k": [1, 2], "tags": [["a", "b"], []], "seed": [5, 6]})
+    done = prepare_table(tmp_path, table, template="{{ q }}{{ k }}{{ tags|join('+') }}{{ seed }}")
     rows = done.rows()
     assert [row["prompt"] for row in rows] == ["x1a+b5", "y26"]
-    assert [(row["carried:q"], row["carried:n"], row["carried:tags"]) for row in rows] == [
+    assert [(row["carried:q"], row["carried:k"], row["carried:tags"]) for row in rows] == [
         ("x", 1, ["a", "b"]),
         ("y", 2, []),
     ]
@@ -308,7 +308,7 @@ def test_a_torn_file_is_refused(tmp_path: Path, keep: float) -> None:
 def test_batches_are_small_where_rows_are_big(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(batch_size, "BLOCK_BYTES", 10_000)
     path = tmp_path / "a.parquet"
     texts = [f"{i:05d}" * 200 for i in range(100)]
     table = pa.table({"prompt": texts})

@@ -16,8 +16,9 @@ import pytest
 import zstandard
 
 from jobs.errors import InputError, UsageError
+from jobs.prompts import PromptRules
 from jobs.reading.opening import open_input
-from jobs.rows import PromptRules, Row
+from jobs.rows import Row
 from tests.support.submissions import prepare_file
 
 pytestmark = pytest.mark.quick

@@ -7,12 +7,15 @@ from typing import Any
 import orjson
 import pytest
 
-from jobs.rows import PromptRules, Row, RowValidator
+from jobs.prompts import PromptRules
+from jobs.rows import Row
 from jobs.template import PromptTemplate
+from jobs.validation import RowValidator
 
 pytestmark = pytest.mark.quick
 
 USER = {"role": "user", "content": "hi"}
+TOOL = {"type": "function", "function": {"name": "now"}}
 
 
 def validate(fields: dict[str, Any], **rules: Any) -> Row:
@@ -67,9 +70,17 @@ BAD_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"prompt": "x", "maxTokens": 1}, "unknown_field", "maxTokens"),
     ({"prompt": "x", "max_new_tokens": 1}, "unknown_field", "max_new_tokens"),
     ({"Prompt": "x"}, "unknown_field", "Prompt"),
-    ({"prompt": "x", "n": 2}, "unsupported_parameter", "n"),
+    ({"prompt": "x", "min_p": 0.1}, "unsupported_parameter", "min_p"),
+    ({"prompt": "x", "minP": 0.1}, "unsupported_parameter", "minP"),
+    ({"prompt": "x", "guided_json": {}}, "unsupported_parameter", "guided_json"),
     ({"prompt": "x", "response_format": {}}, "unsupported_parameter", "response_format"),
-    ({"prompt": "x", "stream": False}, "unsupported_parameter", "stream"),
+    ({"prompt": "x", "stream": True}, "unsupported_parameter", "stream"),
+    ({"prompt": "x", "n": 0}, "invalid_parameter", "n"),
+    ({"prompt": "x", "logprobs": True}, "wrong_type", "logprobs"),
+    ({"prompt": "x", "top_logprobs": 5}, "unsupported_parameter", "top_logprobs"),
+    ({"prompt": "x", "tools": [TOOL]}, "not_a_chat", "tools"),
+    ({"prompt": "x", "chat_template_kwargs": {"a": 1}}, "not_a_chat", "chat_template_kwargs"),
+    ({"prompt": "x", "reasoning_effort": "low"}, "not_a_chat", "reasoning_effort"),
     ({"prompt": "x", "temperature": -1}, "invalid_parameter", "temperature"),
     ({"prompt": "x", "max_tokens": 1.0}, "wrong_type", "max_tokens"),
     ({"prompt": "x", "ignore_eos": 0}, "wrong_type", "ignore_eos"),
@@ -78,11 +89,6 @@ BAD_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"prompt": "x", "custom_id": "x" * 513}, "invalid_custom_id", "custom_id"),
     ({"prompt": "x", "custom_id": 1.5}, "wrong_type", "custom_id"),
     ({"prompt": "x", "custom_id": True}, "wrong_type", "custom_id"),
-    (
-        {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": chat(USER)},
-        "openai_batch_line",
-        "body",
-    ),
 ]
 
 
@@ -108,7 +114,14 @@ def test_a_refused_row_keeps_its_id_and_its_data() -> None:
 
 def test_a_prompt_with_parameters() -> None:
     row = validate(
-        {"prompt": "h\u00e9\0", "custom_id": "a", "stop": "x", "seed": 3, "top_k": None, "n": None}
+        {
+            "prompt": "h\u00e9\0",
+            "custom_id": "a",
+            "stop": "x",
+            "seed": 3,
+            "top_k": None,
+            "min_p": None,
+        }
     )
     assert row == Row(
         7, custom_id="a", prompt="h\u00e9\0".encode(), params=b'{"stop":["x"],"seed":3}'
@@ -187,10 +200,11 @@ def test_a_missing_prompt_column_tells_the_keys() -> None:
 
 
 def test_a_template_makes_the_prompt_and_its_names_are_data() -> None:
-    template = PromptTemplate("{{ n }} {{ prompt }} {{ max_tokens }}")
-    row = validate({"n": 3, "prompt": "p", "max_tokens": 5}, template=template)
-    assert row.prompt == b"3 p 5"
-    assert orjson.loads(row.extra or b"") == {"n": 3, "prompt": "p"}
+    template = PromptTemplate("{{ min_p }} {{ prompt }} {{ max_tokens }} {{ tools }}")
+    fields = {"min_p": 3, "prompt": "p", "max_tokens": 5, "tools": "saw"}
+    row = validate(fields, template=template)
+    assert row.prompt == b"3 p 5 saw"
+    assert orjson.loads(row.extra or b"") == {"min_p": 3, "prompt": "p", "tools": "saw"}
     assert row.params == b'{"max_tokens":5}'
 
 

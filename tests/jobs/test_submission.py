@@ -31,6 +31,8 @@ def test_what_was_asked_is_frozen_in_the_job(tmp_path: Path) -> None:
         {"q": "hi"},
         name="tickets",
         sampling={"temperature": 1, "top_k": None, "stop": "x"},
+        chat_template_kwargs={"enable_thinking": False},
+        served_model_names=["gpt-4o"],
         system="S",
         prompt_column="q",
         limit=5,
@@ -42,6 +44,8 @@ def test_what_was_asked_is_frozen_in_the_job(tmp_path: Path) -> None:
     job = done.job
     assert job.options == {
         "sampling": {"temperature": 1.0, "stop": ["x"]},
+        "chat_template_kwargs": {"enable_thinking": False},
+        "served_model_names": ["gpt-4o"],
         "system": "S",
         "template": None,
         "prompt_column": "q",
@@ -92,7 +96,15 @@ def test_a_limit_takes_the_first_rows(tmp_path: Path) -> None:
     assert done.job.plan.total_rows == 3001
     assert done.job.plan.rejected == 1
     assert done.rows()[-1]["prompt"] == "2999"
-    assert prepare_lines(tmp_path, *lines, limit=9999).job.plan.total_rows == 5000
+    for limit in (9999, 2**63 - 1):
+        assert prepare_lines(tmp_path, *lines, limit=limit).job.plan.total_rows == 5000
+
+
+def test_variables_of_the_chat_template_need_a_chat(tmp_path: Path) -> None:
+    kwargs = {"chat_template_kwargs": {"enable_thinking": False}}
+    with pytest.raises(InputError, match="has no chats"):
+        prepare_lines(tmp_path, {"prompt": "a"}, **kwargs)
+    prepare_lines(tmp_path, {"prompt": "a"}, system="S", **kwargs)
 
 
 def test_strict_refuses_one_bad_row(tmp_path: Path) -> None:
@@ -106,6 +118,12 @@ def test_strict_refuses_one_bad_row(tmp_path: Path) -> None:
 OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"model": ""}, "no model"),
     ({"limit": 0}, "limit is 0"),
+    ({"limit": 2**63}, "limit is 9223372036854775808"),
+    ({"sampling": {"n": 129}}, "n is 129; it must be from 1 to 128"),
+    ({"sampling": {"logprobs": 21}}, "logprobs is 21; it must be from 0 to 20"),
+    ({"chat_template_kwargs": {"tools": []}}, "has 'tools', which is no variable"),
+    ({"chat_template_kwargs": {"a": object()}}, "cannot be written as JSON"),
+    ({"chat_template_kwargs": {"a": "\udcff"}}, "cannot be written as JSON"),
     ({"seed": -1}, "seed is -1"),
     ({"seed": 2**63}, "seed is 9223372036854775808"),
     ({"chunk_rows": 257}, "chunk_rows is 257"),
@@ -212,6 +230,7 @@ def test_every_failure_is_an_error_of_ours() -> None:
         {"sampling": {"stop": "\udcff"}},
         {"system": "\udcff"},
         {"name": "\udcff"},
+        {"served_model_names": ["ok", "\udcff"]},
         {"priority": 2**31},
     ],
 )

@@ -7,6 +7,7 @@ import io
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -22,19 +23,37 @@ FILES_OF_A_KIND = 250
 
 
 def _lines() -> bytes:
-    rows = [
-        {"prompt": f"word {i} \u00e9", "custom_id": f"id-{i}", "temperature": 0.5, "x": [i, {}]}
-        if i % 2
-        else {"messages": [{"role": "user", "content": [{"type": "text", "text": f"hi {i}"}]}]}
-        for i in range(20)
-    ]
-    return b"\n".join(orjson.dumps(row) for row in rows)
+    return b"\n".join(orjson.dumps(_row(i)) for i in range(20))
+
+
+def _row(i: int) -> dict[str, Any]:
+    messages = [{"role": "user", "content": [{"type": "text", "text": f"hi {i}"}]}]
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
+    match i % 4:
+        case 0:
+            return {
+                "messages": messages,
+                "tools": [{"type": "function", "function": {"name": "f"}}],
+            }
+        case 1:
+            return {"custom_id": f"id-{i}", "prompt": f"word {i} \u00e9", "n": 2, "x": [i, {}]}
+        case 2:
+            body = {"model": "tiny", "prompt": [f"word {i}"], "logprobs": 5, "echo": False}
+            url = "/v1/completions"
+        case _:
+            calls = [*messages, {"role": "assistant", "tool_calls": [call]}]
+            body = {"messages": calls, "max_completion_tokens": 9, "logprobs": True, "stop": None}
+            url = "/v1/chat/completions"
+    return {"custom_id": f"id-{i}", "method": "POST", "url": url, "body": body, "meta": i}
 
 
 def _parquet() -> bytes:
+    message = [{"role": "user", "content": "hi", "tool_calls": None, "name": "ann"}]
     table = pa.table(
         {
-            "prompt": [f"word {i}" for i in range(20)],
+            "prompt": [f"word {i}" if i % 2 else None for i in range(20)],
+            "messages": [None if i % 2 else message for i in range(20)],
+            "tools": [None if i % 2 else '[{"function": {"name": "f"}}]' for i in range(20)],
             "custom_id": [f"id-{i}" for i in range(20)],
             "temperature": [0.5] * 20,
             "x": [[i] for i in range(20)],
@@ -61,6 +80,13 @@ def _damage(content: bytes, rng: random.Random) -> bytes:
     return bytes(damaged)
 
 
+def test_no_row_is_refused_while_it_is_whole(tmp_path: Path) -> None:
+    for name, content in (("a.jsonl", _lines()), ("a.parquet", _parquet())):
+        (tmp_path / name).write_bytes(content)
+        job = prepare(Submission(str(tmp_path / name), "tiny"), Storage(str(tmp_path / "storage")))
+        assert (job.plan.total_rows, job.plan.rejected) == (20, 0)
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
 def test_a_damaged_file_ends_in_a_job_or_an_input_error(tmp_path: Path, name: str) -> None:
     whole = {
@@ -85,6 +111,7 @@ def test_a_damaged_file_ends_in_a_job_or_an_input_error(tmp_path: Path, name: st
             assert sum(chunk.rows for chunk in job.plan.chunks) == (
                 job.plan.total_rows - job.plan.rejected
             )
+            assert sum(t.rows for t in job.plan.rejected_errors) == job.plan.rejected
         assert time.monotonic() - started < 10
     assert jobs > 10
     assert refusals > 0

@@ -31,7 +31,7 @@ class Prepared:
         with self.copy as file:
             rows = file.read().to_pylist()
         for row in rows:
-            for name in ("messages", "params"):
+            for name in ("messages", "chat", "params"):
                 row[name] = None if row[name] is None else orjson.loads(row[name])
         return sorted(rows, key=lambda row: row["row_index"])
 
@@ -62,12 +62,14 @@ def prepare_file(path: Path | str, storage: Path, **options: Any) -> Prepared:
 
 def prepare_lines(folder: Path, *lines: bytes | dict[str, Any], **options: Any) -> Prepared:
     """Prepare JSON lines; dicts are written as JSON."""
+    folder.mkdir(exist_ok=True)
     path = folder / "input.jsonl"
     path.write_bytes(json_lines(*lines))
     return prepare_file(path, folder / "storage", **options)
 
 
 def prepare_table(folder: Path, table: pa.Table, **options: Any) -> Prepared:
+    folder.mkdir(exist_ok=True)
     path = folder / "input.parquet"
     pq.write_table(table, path)
     return prepare_file(path, folder / "storage", **options)
