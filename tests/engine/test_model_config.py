@@ -135,6 +135,73 @@ def test_yarn_goes_beyond_the_length_before_it(tmp_path: Path) -> None:
     assert config.max_model_len == 200_000
 
 
+# --- files as they are published
+
+PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Llama 3.2 1B": (
+        {"architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+         "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009], "head_dim": 64,
+         "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+         "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": False,
+         "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16,
+         "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+         "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                          "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+         "rope_theta": 500000.0, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+         "use_cache": True, "vocab_size": 128256},
+        {"max_model_len": 131_072, "tie_word_embeddings": True, "windows": (None,) * 16},
+    ),
+    "Mistral 7B v0.1": (
+        {"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+         "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+         "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+         "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+         "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
+         "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_cache": True,
+         "vocab_size": 32000},
+        {"head_dim": 128, "windows": (4096,) * 32},
+    ),
+    "Mistral Nemo": (
+        {"architectures": ["MistralForCausalLM"], "attention_dropout": 0.0, "head_dim": 128,
+         "hidden_act": "silu", "hidden_size": 5120, "intermediate_size": 14336,
+         "max_position_embeddings": 1024000, "model_type": "mistral", "num_attention_heads": 32,
+         "num_hidden_layers": 40, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+         "rope_theta": 1000000.0, "sliding_window": None, "tie_word_embeddings": False,
+         "torch_dtype": "bfloat16", "vocab_size": 131072},
+        {"head_dim": 128, "windows": (None,) * 40},
+    ),
+    "Qwen2.5 7B with YaRN": (
+        {"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "hidden_act": "silu",
+         "hidden_size": 3584, "intermediate_size": 18944, "max_position_embeddings": 32768,
+         "max_window_layers": 28, "model_type": "qwen2", "num_attention_heads": 28,
+         "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+         "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": False,
+         "torch_dtype": "bfloat16", "use_sliding_window": False, "vocab_size": 152064,
+         "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32768,
+                          "type": "yarn"}},
+        {"max_model_len": 131_072, "qkv_bias": True, "o_bias": False, "windows": (None,) * 28},
+    ),
+    "Qwen3 0.6B": (
+        {"architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "head_dim": 128,
+         "hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 3072,
+         "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3",
+         "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+         "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 1000000,
+         "sliding_window": None, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+         "use_sliding_window": False, "vocab_size": 151936},
+        {"head_dim": 128, "qk_norm": True, "qkv_bias": False, "windows": (None,) * 28},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_files(name: str, tmp_path: Path) -> None:
+    fields, expected = PUBLISHED[name]
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    config = read_model_config(tmp_path)
+    assert {key: getattr(config, key) for key in expected} == expected
+
+
 # --- what is refused
 
 
