@@ -110,9 +110,11 @@ class PlayedJob:
         return read_chunk_input(self.storage.job(lease.folder), lease.input_path, lease.ordinal)
 
 
-def add_job(store: Store, storage: Storage, windows: Sequence[Window]) -> PlayedJob:
+def add_job(
+    store: Store, storage: Storage, windows: Sequence[Window], job_id: str | None = None
+) -> PlayedJob:
     """Insert a job whose rows lie in the given windows and chunks; row N is in line N + 1."""
-    job_id = f"job_{uuid.uuid4().hex[:20]}"
+    job_id = job_id or f"job_{uuid.uuid4().hex[:20]}"
     folder = storage.job(job_id)
     specs: list[WindowSpec] = []
     chunks: list[ChunkSpec] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import tempfile
 import uuid
 import warnings
@@ -24,6 +25,23 @@ def create_database() -> str:
 def drop_database(url: str) -> None:
     """Drop a database, whoever is still connected to it."""
     _administer(_server(), f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
+
+
+def drop_role(name: str) -> None:
+    """Drop a role, if there is one of that name; it must own nothing any more."""
+    _administer(_server(), f"DROP ROLE IF EXISTS {name}")
+
+
+def client_folder() -> Path:
+    """Where `psql` is: the one that came with our server, or that of the machine."""
+    if GIVEN not in os.environ:
+        _server()  # imports pgserver without its warning
+        import pgserver
+
+        return Path(pgserver.__file__).parent / "pginstall" / "bin"
+    found = shutil.which("psql")
+    assert found is not None, f"with {GIVEN}, the tests need psql on the PATH"
+    return Path(found).parent
 
 
 @functools.cache
