@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -13,7 +14,7 @@ from jobs import finalize
 from jobs.errors import DatabaseError, OutputError
 from jobs.parts import read_chunk_input, write_part
 from jobs.periodic import Periodic
-from jobs.records import ChunkLease
+from jobs.records import ChunkLease, ErrorTally
 from jobs.result_table import failed_rows
 from jobs.spool import SpoolWriter, read_spool
 from jobs.storage import JobFolder, Storage
@@ -36,6 +37,7 @@ from worker.workload import Outcome, Workload
 
 log = logging.getLogger("pagemill.worker")
 
+COMMIT_AGAIN_SECONDS = 1.0  # between two tries to commit a chunk
 OF_THE_WORKER = frozenset({"kv_cache_too_small"})  # errors that another worker need not give
 
 
@@ -132,11 +134,12 @@ class Worker:
             return
         try:
             lease = self.store.claim_chunk(self.id, self.options.model, preferred=chunk_id)
-        except DatabaseError as error:  # the sweeper will name the chunk again
-            log.warning("no chunk could be leased: %s", error, extra={"event": "claim_failed"})
-            return
-        if lease is None:
-            return
+            if lease is not None:
+                self._work_on(lease)
+        except DatabaseError as error:  # whatever was not done, a sweeper does later
+            log.warning("%s", error, extra={"event": "database_away"})
+
+    def _work_on(self, lease: ChunkLease) -> None:
         chunk_log = ChunkLog(log, lease)
         chunk_log.info(
             "leased (epoch %d, %d rows)", lease.epoch, lease.rows,
@@ -192,27 +195,48 @@ class Worker:
                     break
                 run.expect(prepared)
                 self._bridge.submit(prepared.requests, run.accept)
-            outcome = self._end(run, folder, table, mark)
+            outcome = self._end(run, folder, table, mark, chunk_log)
         finally:
             self._bridge.abort(run.unfinished())
             self._workload.end(run)
         _log_end(chunk_log, run, outcome, time.monotonic() - began)
         return outcome
 
-    def _end(self, run: ChunkRun, folder: JobFolder, table: pa.Table, mark: str) -> Outcome:
+    def _end(
+        self, run: ChunkRun, folder: JobFolder, table: pa.Table, mark: str, chunk_log: ChunkLog
+    ) -> Outcome:
         """Wait for the end of a run, and make it known."""
         reason = run.wait()
         if reason is None:
             results = run.results()
             part = write_part(folder, run.lease, table, results, mark)
             errors = tally_errors(failed_rows(results))
-            done = self.store.commit_chunk(run.lease, part, run.counts(), errors)
+            done = self._commit(run, part, errors, chunk_log)
             return Outcome.DONE if done else Outcome.FENCED
         if reason is Stop.LEASE_LOST:
             return Outcome.FENCED
         run.flush()
         self.store.release_chunk(run.lease, run.counts())
         return Outcome.HANDED_BACK
+
+    def _commit(
+        self, run: ChunkRun, part: str, errors: Sequence[ErrorTally], chunk_log: ChunkLog
+    ) -> bool:
+        """Commit a finished chunk; False if its lease was lost.
+
+        A database that is away for less than a lease costs nothing that was computed.
+        """
+        give_up = time.monotonic() + self.store.lease_seconds
+        while True:
+            try:
+                return self.store.commit_chunk(run.lease, part, run.counts(), errors)
+            except DatabaseError as error:
+                if time.monotonic() > give_up or self._handing_back.wait(COMMIT_AGAIN_SECONDS):
+                    raise
+                chunk_log.warning(
+                    "not committed yet, will be tried again: %s", error,
+                    extra={"event": "commit_delayed"},
+                )  # fmt: skip
 
     def _beat(self) -> None:
         self._renew()

@@ -161,7 +161,7 @@ def check_log(lines, job, worker_id):
 
 def test_a_hung_engine_costs_no_row(deployment, tiny_model, monkeypatch):
     monkeypatch.setitem(deployment.env, "PAGEMILL_ENGINE_TIMEOUT_SECONDS", "5")
-    job = deployment.submit(questions(30), tiny_model)
+    job = deployment.submit(questions(20), tiny_model)
     options = (*ENGINE, "--metrics-port", "0", "--log-format", "json", "--exit-when-done", job)
     with deployment.worker(tiny_model, *options) as worker:
         url = url_of(worker)
@@ -177,7 +177,7 @@ def test_a_hung_engine_costs_no_row(deployment, tiny_model, monkeypatch):
         events = [r["event"] for r in records(worker) if "event" in r]
         assert events.index("engine_hung") < events.index("engine_died")
     found = deployment.results(job)
-    assert [row["row_index"] for row in found] == list(range(30))
+    assert [row["row_index"] for row in found] == list(range(20))
     assert all(row["completion_tokens"] == 60 for row in found)
 
 
@@ -192,6 +192,15 @@ def test_a_model_that_cannot_be_served_is_in_the_row_and_the_log(deployment, tmp
         assert str(empty) in status.message
         assert records(worker)[-1]["message"] == status.message
         assert records(worker)[-1]["level"] == "ERROR"
+
+
+def test_a_signal_while_the_model_is_loaded_is_an_end_in_the_row_too(deployment, tiny_model):
+    with Rows(deployment) as rows, deployment.worker(tiny_model, *ENGINE) as worker:
+        wait_for("an engine that loads", lambda: rows.of(worker) and worker.engine())
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(20) == 0, worker.logged()
+        assert rows.of(worker).status.state == "stopped"
+        assert "Traceback" not in worker.logged()
 
 
 def test_a_port_that_is_taken_ends_the_worker_at_once(deployment, tiny_model):

@@ -405,8 +405,54 @@ def test_a_database_that_is_away_ends_no_worker(place, monkeypatch, caplog):
         assert worker.look().heartbeat_age > 0.1
         assert worker.look().trouble(lease_seconds=0.1) is not None
         worker.run_chunk(place.chunk().id)
-    assert "no chunk could be leased: the database is away" in caplog.text
+    assert [f["levelname"] for f in lines(caplog, "database_away")] == ["WARNING"]
     wait_for("health", lambda: worker.look().trouble(lease_seconds=0.1) is None)
     worker._bridge.answer()
     thread.join(10)
     assert place.store.job(place.job).state is JobState.COMPLETED
+
+
+def refuse_commits(monkeypatch, times):
+    """Let so many commits fail; returns those that are left."""
+    monkeypatch.setattr(runtime, "COMMIT_AGAIN_SECONDS", 0.01)
+    commit = Store.commit_chunk
+    left = [DatabaseError("the database is away")] * times
+
+    def commit_or_not(*arguments):
+        if left:
+            raise left.pop()
+        return commit(*arguments)
+
+    monkeypatch.setattr(Store, "commit_chunk", commit_or_not)
+    return left
+
+
+def test_a_commit_is_tried_again_while_the_database_is_away(place, monkeypatch, caplog):
+    worker = place.worker()
+    refuse_commits(monkeypatch, 3)
+    thread = place.begin(worker)
+    worker._bridge.answer()
+    thread.join(10)
+    assert place.store.job(place.job).state is JobState.COMPLETED
+    assert len(lines(caplog, "commit_delayed")) == 3
+    assert worker.look().work.outcomes["done"] == 1
+
+
+def test_a_commit_is_given_up_after_a_lease_or_with_the_second_signal(place, monkeypatch, caplog):
+    worker = place.worker()
+    left = refuse_commits(monkeypatch, 1_000_000)
+    thread = place.begin(worker)
+    worker._bridge.answer()
+    wait_for("tries", lambda: len(left) < 999_990)
+    worker.hand_back()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(lines(caplog, "chunk_failed")) == 1
+    other = place.worker()
+    monkeypatch.setattr(Store, "lease_seconds", 0.1)
+    assert place.store.requeue_owned(worker.id) == 1
+    thread = place.begin(other)
+    other._bridge.answer()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(lines(caplog, "chunk_failed")) == 2
