@@ -195,7 +195,7 @@ def test_a_frozen_worker_is_fenced(deployment, tiny_model):
             assert other.wait() == 0
         found = deployment.results(job)
         frozen.signal(signal.SIGCONT)
-        wait_for("the fence", lambda: "lease lost" in frozen.logged())
+        wait_for("the fence", lambda: "fenced" in frozen.logged())
         frozen.signal(signal.SIGTERM)
         assert frozen.wait() == 0
     assert [r["row_index"] for r in found] == list(range(40))
