@@ -108,6 +108,8 @@ class RowValidator:
         for key, value in fields.items():
             found = self._meanings.get(key) or self._judge(key)
             kind = found.kind
+            if key == "logprobs" and isinstance(value, list) and not prefix:
+                kind = Kind.DATA  # of an answer: the row is the output of another job
             if kind is Kind.PARAMETER:
                 if value is not None:
                     keys.params[key] = value

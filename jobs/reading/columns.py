@@ -46,6 +46,8 @@ def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
         found = rules.meaning(field.name)
         if is_batch_file and field.name in LINE_KEYS:
             found = Meaning(Kind.LINE)
+        if field.name == "logprobs" and _is_list(field.type):
+            found = Meaning(Kind.DATA)  # of an answer: the file is the output of another job
         if found.kind is Kind.MISSPELT:
             raise InputError(
                 f"{name} has a column {field.name!r}; did you mean {found.name}? Rename it "

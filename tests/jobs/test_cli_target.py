@@ -6,12 +6,16 @@ import json
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from jobs import export, finalize
 from jobs.cli.deployment import Deployment
 from jobs.errors import StorageError
-from jobs.records import JobRecord
+from jobs.json_rows import json_lines
+from jobs.records import JobRecord, RowResult, TokenLogprob
+from jobs.result_table import result_table
+from jobs.results import open_version
 from tests.support.command_line import CommandLine
 from tests.support.openai_shapes import check_line
 from tests.support.played_job import PlayedJob
@@ -43,6 +47,11 @@ def played(monkeypatch: pytest.MonkeyPatch) -> None:
         return deployment.store.job(job.id)
 
     monkeypatch.setattr("jobs.cli.run._answer", answer)
+
+
+def newest(cli: CommandLine) -> JobRecord:
+    with cli.store() as store:
+        return store.job(cli.json("list")[0]["id"])
 
 
 def test_run_refuses_a_target_that_cannot_be_before_it_submits(
@@ -194,3 +203,27 @@ def test_partial_answers_of_a_job_that_runs_have_the_form_too(cli: CommandLine) 
     assert [line["custom_id"] for line in lines] == ["row-0", "x"]
     assert lines[0]["error"]["code"] == "invalid_json"
     assert lines[0]["error"]["line"] == 1
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_the_answers_of_one_job_may_be_the_prompts_of_another(
+    cli: CommandLine, rows: Path, tmp_path: Path, played: None, ending: str
+) -> None:
+    cli("run", str(rows), "--model", "the-model")
+    answers = tmp_path / f"answers.{ending}"
+    table = next(open_version(cli.storage, newest(cli)).groups())
+    token = TokenLogprob(1, "a", b"a", -0.5)
+    known = result_table([RowResult(0, logprobs=(token,)), RowResult(1)])["logprobs"]
+    table = table.set_column(table.schema.get_field_index("logprobs"), "logprobs", known)
+    if ending == "parquet":
+        pq.write_table(table, answers)
+    else:
+        answers.write_bytes(b"".join(json_lines(table)))
+
+    cli("run", str(answers), "--model", "the-model", "--prompt-column", "text")
+
+    (again,) = (list(json_lines(g)) for g in open_version(cli.storage, newest(cli)).groups())
+    row = json.loads(again[0])
+    carried = row["input.logprobs"] if ending == "parquet" else row["input"]["logprobs"]
+    assert [token["token"] for token in carried] == ["a"]
+    assert cli.json("list")[0]["rows"]["failed"] == 0
