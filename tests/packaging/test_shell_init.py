@@ -167,8 +167,9 @@ def test_it_is_the_program_that_is_on_the_path(deployment, shell):
     put = "set -x PATH {}" if shell == "fish" else "export PATH={}"
     done = script(shell, deployment, f"{put.format(f'{other}:$PATH')}\njobs list 'a b'")
     assert (done.stdout, done.returncode) == ("the other one: list a b\n", 7)
-    done = script(shell, deployment, f"{put.format('/usr/bin:/bin')}\njobs --version")
-    assert done.stdout.startswith("pagemill 0."), done.stderr
+    done = script(shell, deployment, f"{put.format('/usr/bin:/bin')}\njobs status 'no  job'")
+    assert done.returncode == 66
+    assert "'no  job'" in done.stderr
 
 
 def test_every_command_and_long_option_is_handed_over(deployment, shell):
