@@ -9,8 +9,8 @@ from __future__ import annotations
 
 VIEWS = ("job_progress", "job_errors")
 
-# What the two databases write differently. SQLite keeps times as text, in UTC. Without
-# statistics it would find the chunks that were handed back by reading all queued ones.
+# What the two databases write differently. SQLite keeps times as text, in UTC; and it is told
+# the index of the chunks that were handed back, as it may think that of all queued ones as good.
 _WRITTEN = {
     "sqlite": {
         "text": "",
