@@ -20,7 +20,6 @@ from jobs.settings import Settings
 from jobs.storage import Storage
 from jobs.store import Store
 from jobs.sweep import mend
-from jobs.wake import wake_workers
 
 log = logging.getLogger("pagemill.beat")
 
@@ -28,7 +27,7 @@ PATIENCE_SECONDS = 2.0  # with a database that does not answer, when it is time 
 
 
 class Beat:
-    """Mends leases and deadlines, sends lost wake-ups again, and finishes jobs.
+    """Mends leases and deadlines, and finishes jobs.
 
     Merging can take minutes, so it has its own thread, which is the caller's: a signal handler
     that raises ends it in the middle, and what is half written is removed.
@@ -40,7 +39,6 @@ class Beat:
     def __init__(
         self, settings: Settings, store: Store, storage: Storage, health: HealthFile | None = None
     ) -> None:
-        self._settings = settings
         self._store = store
         self._storage = storage
         self._health = health
@@ -62,9 +60,6 @@ class Beat:
         mend(self._store)
         self._store.prune_workers()
         self._finisher.nudge()
-        if self._settings.has_broker and (lost := self._store.chunks_to_wake()):
-            sent = wake_workers(self._settings, lost)
-            log.info("%d queued chunks were announced", sent)
         if self._health is not None:
             self._health.renew()
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, StatementError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
 
+from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_undone
 from jobs.errors import DatabaseError
 from jobs.tables import SCHEMA_REVISION
 
@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 BUSY_SECONDS = 10.0  # how long SQLite waits for the write lock before it says "locked"
 ATTEMPTS = 4
+AWAY_SECONDS = 10.0  # how long a transaction waits for a PostgreSQL that was cut off or restarts
 
-UPGRADE_HINT = "run `pagemill db upgrade`"
-
-_SQLITE_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_SQLITE_UNWRITABLE = frozenset(
-    {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM}
-)
-# PostgreSQL undid the transaction and asks for another try: serialization failure, deadlock.
-_TRY_AGAIN = frozenset({"40001", "40P01"})
-_UNDEFINED_TABLE = "42P01"
+# The other end of a connection may be gone without a word; these are libpq's names.
+_POSTGRES_DEFAULTS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "application_name": "pagemill",
+}
 
 
 class Database:
@@ -83,22 +83,32 @@ class Database:
     def transact(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a write transaction, again if the database asks for another try.
 
-        `work` may run several times, each time in a new transaction, so it must have no other
-        effects.
+        So it is done after a conflict, and for some seconds if a PostgreSQL is away that may be
+        restarting. `work` may run several times, each time in a new transaction, so it must have
+        no other effects. It may even run again after it was committed, where the answer was lost
+        together with the connection: then it finds what it did itself.
 
         Raises:
             DatabaseError: as `begin`; or every attempt was refused.
         """
-        for attempt in range(1, ATTEMPTS):
+        attempt = 0
+        away_until = 0.0
+        while True:
+            attempt += 1
             try:
                 with self.engine.begin() as connection:
                     return work(connection)
             except SQLAlchemyError as error:
-                if not _is_transient(error):
+                if is_away(error):
+                    away_until = away_until or time.monotonic() + AWAY_SECONDS
+                    wait = min(0.1 * 2**attempt, 2.0)
+                    if time.monotonic() + wait > away_until:
+                        raise self._in_words(error) from error
+                elif is_undone(error) and attempt < ATTEMPTS:
+                    wait = 0.02 * 2**attempt
+                else:
                     raise self._in_words(error) from error
-            time.sleep(random.uniform(0, 0.02 * 2**attempt))
-        with self.begin() as connection:
-            return work(connection)
+            time.sleep(random.uniform(0.5, 1) * wait)
 
     def close(self) -> None:
         """Close all idle connections; those in use close when they are given back."""
@@ -147,7 +157,7 @@ class Database:
 
     def _in_words(self, error: SQLAlchemyError) -> DatabaseError:
         said = str(error.orig if isinstance(error, StatementError) else error).strip()
-        return DatabaseError(f"database {self.shown_url}: {said}{_hint(error)}")
+        return DatabaseError(f"database {self.shown_url}: {said}{hint(error)}")
 
 
 def upgrade(url: str) -> None:
@@ -218,7 +228,15 @@ def _engine(url: URL) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
-        return create_engine(url, pool_pre_ping=True)
+        return create_engine(
+            url,
+            pool_pre_ping=True,
+            connect_args={
+                **{k: v for k, v in _POSTGRES_DEFAULTS.items() if k not in url.query},
+                # PgBouncer gives each transaction another connection, without our statements.
+                "prepare_threshold": None,
+            },
+        )
     except ModuleNotFoundError as error:
         raise DatabaseError(
             f"the PostgreSQL driver is not installed ({error}): "
@@ -243,41 +261,6 @@ def _make_folder(url: URL) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DatabaseError(f"the folder {folder} of the database: {error.strerror}") from error
-
-
-def _is_transient(error: SQLAlchemyError) -> bool:
-    """Whether the transaction was surely undone, and may succeed if it is tried again."""
-    original = error.orig if isinstance(error, DBAPIError) else None
-    if isinstance(original, sqlite3.Error):
-        return _sqlite_code(original) in _SQLITE_LOCKED
-    return getattr(original, "sqlstate", None) in _TRY_AGAIN
-
-
-def _sqlite_code(error: sqlite3.Error) -> int:
-    """The primary result code; the extended one says more in its higher bits."""
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-
-
-def _hint(error: SQLAlchemyError) -> str:
-    if isinstance(error, PoolTimeout):
-        return "; too many threads of this process wait for the database"
-    if not isinstance(error, DBAPIError):
-        return ""
-    original = error.orig
-    if isinstance(original, sqlite3.Error):
-        if _sqlite_code(original) in _SQLITE_LOCKED:
-            return "; another program holds a transaction open in it: close that program"
-        if _sqlite_code(original) in _SQLITE_UNWRITABLE:
-            return "; check that its folder exists and may be written, SQLite writes beside it too"
-        if "no such table" in str(original):
-            return f": {UPGRADE_HINT}"
-        return ""
-    state = getattr(original, "sqlstate", None)
-    if state == _UNDEFINED_TABLE:
-        return f": {UPGRADE_HINT}"
-    if error.connection_invalidated or state is None or state.startswith(("08", "28", "3D", "57P")):
-        return "; check that the server runs and PAGEMILL_DATABASE_URL is right"
-    return ""
 
 
 def _alembic_config() -> Any:

@@ -6,6 +6,7 @@
     ├── InputError             the input file as a whole is refused at submit
     ├── StorageError           the storage folder cannot be read or written
     ├── DatabaseError          the database is missing, locked, or of another version
+    ├── BrokerError            the broker cannot be reached, or refuses
     ├── JobNotFound            no job of that id
     ├── StateConflict          the job's state does not allow what was asked
     ├── OutputNotReady         results were asked for before there are any
@@ -50,6 +51,12 @@ class StorageError(JobsError):
 
 class DatabaseError(JobsError):
     """The database is missing, locked, or of another version."""
+
+    exit_code = 69
+
+
+class BrokerError(JobsError):
+    """The broker cannot be reached, or refuses; the job tables have all that matters."""
 
     exit_code = 69
 

@@ -320,6 +320,20 @@ class ChunkLease:
 
 
 @dataclass(frozen=True, slots=True)
+class WakeUp:
+    """A queued chunk that a worker of its model shall hear of.
+
+    Attributes:
+        priority: of the job; higher is served first.
+    """
+
+    job_id: str
+    chunk_id: str
+    model: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
 class Renewal:
     """What a heartbeat learned.
 

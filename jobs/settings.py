@@ -6,6 +6,7 @@ The environment is read here and nowhere else in `jobs`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +15,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import platformdirs
 
+from jobs.broker_url import parse_broker_url, shown_broker
 from jobs.errors import SettingsError
 
 MEMORY_BROKER = "memory://localhost"
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PERIODS = (
     "lease_seconds",
     "sweep_seconds",
@@ -35,6 +38,8 @@ class Settings:
         broker_url: Celery broker. With `memory://localhost` no message leaves a process, and the
             sweeper of each worker finds the work in the job tables.
         storage_url: folder (or `file://` URL) for inputs, spools, parts and outputs.
+        queue: how all keys begin that this deployment has in the broker. Deployments that share
+            a broker need names of their own; all processes of one deployment have the same.
         lease_seconds: a chunk whose worker was silent for so long is given to another.
         sweep_seconds: how often each worker looks for lost chunks and unfinished jobs.
         spool_seconds: how often finished rows of a running chunk are written down.
@@ -49,6 +54,7 @@ class Settings:
     database_url: str
     broker_url: str
     storage_url: str
+    queue: str = "pagemill"
     lease_seconds: float = 60.0
     sweep_seconds: float = 15.0
     spool_seconds: float = 2.0
@@ -57,6 +63,12 @@ class Settings:
     default_database: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
+        parse_broker_url(self.broker_url)
+        if not _QUEUE_NAME.fullmatch(self.queue):
+            raise SettingsError(
+                f"PAGEMILL_QUEUE is {self.queue!r}; it must be 1 to 64 letters, digits, "
+                "underscores, dots or dashes"
+            )
         for name in _PERIODS:
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} is {getattr(self, name)}; it must be over 0")
@@ -81,6 +93,7 @@ class Settings:
             database_url=env.get("PAGEMILL_DATABASE_URL") or f"sqlite:///{data / 'pagemill.db'}",
             broker_url=env.get("PAGEMILL_BROKER_URL") or MEMORY_BROKER,
             storage_url=env.get("PAGEMILL_STORAGE_URL") or str(data / "storage"),
+            queue=env.get("PAGEMILL_QUEUE") or "pagemill",
             default_database=not env.get("PAGEMILL_DATABASE_URL"),
             **periods,
         )
@@ -91,6 +104,7 @@ class Settings:
             "PAGEMILL_DATABASE_URL": self.database_url,
             "PAGEMILL_BROKER_URL": self.broker_url,
             "PAGEMILL_STORAGE_URL": self.storage_url,
+            "PAGEMILL_QUEUE": self.queue,
             "PAGEMILL_LEASE_SECONDS": str(self.lease_seconds),
             "PAGEMILL_SWEEP_SECONDS": str(self.sweep_seconds),
             "PAGEMILL_SPOOL_SECONDS": str(self.spool_seconds),
@@ -101,6 +115,11 @@ class Settings:
     @property
     def has_broker(self) -> bool:
         return not self.broker_url.startswith("memory:")
+
+    @property
+    def shown_broker_url(self) -> str:
+        """The broker's URL without passwords."""
+        return shown_broker(self.broker_url)
 
 
 def without_password(url: str) -> str:

@@ -1,23 +1,39 @@
 """Celery messages that wake workers.
 
 A message names a job and a chunk and nothing else; what is true stands in SQL. So it may be
-lost, doubled or late: the sweeper sends it again, and a claim decides who works.
+lost, doubled or late: the sweeper sends it again, and a claim decides who works on what.
+
+Each model has a queue of its own, since a worker can use a message for its own model only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
 
 from celery import Celery
 
+from jobs.broker_url import parse_broker_url
+from jobs.errors import BrokerError
+from jobs.records import WakeUp
 from jobs.settings import Settings
 
 RUN_CHUNK = "pagemill.run_chunk"
 
+# Seconds until a broker that does not answer counts as away. A reply to the blocking pop of a
+# worker comes after one second at the latest.
+CONNECT_SECONDS = 2.0
+REPLY_SECONDS = 3.0
+
+_LONGEST_MODEL = 200
+
 
 def make_app(settings: Settings) -> Celery:
     """The Celery app of a deployment, configured the same for those who send and who work."""
-    app = Celery("pagemill", broker=settings.broker_url, set_as_current=False)
+    broker = parse_broker_url(settings.broker_url)
+    app = Celery("pagemill", broker=broker.url, set_as_current=False)
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
@@ -26,36 +42,134 @@ def make_app(settings: Settings) -> Celery:
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
         worker_enable_remote_control=False,
+        # A worker outlives its broker, whatever it is that fails there.
+        broker_connection_retry=True,
         broker_connection_retry_on_startup=True,
-        broker_transport_options=_transport_options(settings),
-        redis_socket_keepalive=True,
-        redis_socket_timeout=30.0,
+        broker_connection_max_retries=None,
+        broker_channel_error_retry=True,
+        broker_use_ssl=broker.tls,
+        broker_transport_options={**_transport_options(settings), **broker.options},
     )
     return app
 
 
-def send(app: Celery, job_id: str, chunk_id: str) -> None:
+def queue_of(model: str) -> str:
+    """The name of a model's queue."""
+    if len(model) > _LONGEST_MODEL:
+        model = hashlib.sha256(model.encode()).hexdigest()
+    return f"chunks.{model}"
+
+
+class Sender:
+    """Sends wake-ups over one connection, made when it is first needed. For one thread.
+
+    Every method raises `BrokerError` if the broker cannot be reached or refuses; the next call
+    connects anew.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._app = make_app(settings)
+        self._connection: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+        self._app.close()
+
+    def connect(self) -> None:
+        """See that the broker answers."""
+        with self._connected():
+            pass
+
+    def waiting(self, model: str) -> int:
+        """How many messages wait in a model's queue."""
+        with self._connected() as connection:
+            declared = connection.default_channel.queue_declare(queue_of(model))
+            return int(declared.message_count)
+
+    def send(self, wake_ups: Sequence[WakeUp]) -> None:
+        """Send a message for each chunk."""
+        with self._connected() as connection:
+            producer = self._app.amqp.Producer(connection, auto_declare=False)
+            for wake_up in wake_ups:
+                send(self._app, wake_up, producer=producer)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.release()
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        try:
+            if self._connection is None:
+                self._connection = self._app.connection_for_write()
+            self._connection.default_channel  # noqa: B018 (it connects)
+            yield self._connection
+        except Exception as error:  # whatever a broker's client raises
+            self.close()
+            raise BrokerError(
+                f"the broker {self._settings.shown_broker_url} cannot be used: {error}"
+            ) from error
+
+
+def send(app: Celery, wake_up: WakeUp, **options: Any) -> None:
     """Send one wake-up."""
-    app.send_task(RUN_CHUNK, kwargs={"job_id": job_id, "chunk_id": chunk_id}, retry=False)
+    app.send_task(
+        RUN_CHUNK,
+        kwargs={"job_id": wake_up.job_id, "chunk_id": wake_up.chunk_id},
+        queue=queue_of(wake_up.model),
+        priority=message_priority(wake_up.priority),
+        retry=False,
+        **options,
+    )
 
 
-def wake_workers(settings: Settings, chunks: Iterable[tuple[str, str]]) -> int:
-    """Wake workers for (job id, chunk id) pairs; returns how many messages were sent.
+def wake_workers(settings: Settings, due: Callable[[], Sequence[WakeUp]]) -> int:
+    """Wake workers for the chunks that are due; returns how many messages were sent.
 
     Without a broker no message would leave this process: none is sent, and the sweeper of a
     worker finds the chunks in the job tables.
+
+    Args:
+        due: asked only if the broker answers, since what it names counts as sent.
+
+    Raises:
+        BrokerError: the broker cannot be reached, or refuses.
     """
     if not settings.has_broker:
         return 0
-    sent = 0
-    with make_app(settings) as app:
-        for job_id, chunk_id in chunks:
-            send(app, job_id, chunk_id)
-            sent += 1
-    return sent
+    with Sender(settings) as sender:
+        sender.connect()
+        wake_ups = due()
+        sender.send(wake_ups)
+        return len(wake_ups)
+
+
+def message_priority(job_priority: int) -> int:
+    """0 to 9, and Redis serves 0 first, for the priority of a job, where more is more."""
+    if job_priority < 0:
+        return 9
+    if job_priority == 0:
+        return 6
+    return 3 if job_priority < 10 else 0
 
 
 def _transport_options(settings: Settings) -> dict[str, object]:
     if not settings.has_broker:
         return {"polling_interval": 0.1}  # the in-process transport is polled
-    return {"queue_order_strategy": "priority"}
+    return {
+        # All keys of a deployment begin so, those of unacknowledged messages too: other Celery
+        # programs on the same Redis have a shorter visibility timeout perhaps.
+        "global_keyprefix": f"{settings.queue}:",
+        "queue_order_strategy": "priority",
+        "priority_steps": [0, 3, 6, 9],
+        "socket_keepalive": True,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": REPLY_SECONDS,
+        "health_check_interval": 10,
+        "max_retries": 0,  # whoever sends has better to do than to wait for a broker
+    }

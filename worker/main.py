@@ -12,15 +12,16 @@ from jobs.errors import JobsError
 from jobs.periodic import Periodic
 from jobs.storage import Storage
 from jobs.store import Store
-from jobs.wake import send
-from worker.app import consume, make_worker_app, stop_consuming
+from worker.app import Consumer, stop_consuming
 from worker.errors import WorkerError
 from worker.leave import LOOK_SECONDS, Leave
 from worker.metrics import worker_registry
 from worker.metrics_server import MetricsServer
 from worker.options import WorkerOptions
 from worker.runtime import Worker
+from worker.slots import Slots
 from worker.sweeper import Sweeper
+from worker.waker import Waker
 
 log = logging.getLogger("pagemill.worker")
 
@@ -115,25 +116,23 @@ def _named_in_the_log(worker_id: str) -> Iterator[None]:
 
 
 def _consume(worker: Worker, leave: Leave) -> None:
-    def run_chunk(chunk_id: str) -> None:
-        try:
-            worker.run_chunk(chunk_id)
-        finally:
-            sweeper.nudge()
-
-    app = make_worker_app(worker.options.settings, run_chunk)
-    sweeper = Sweeper(worker, lambda job, chunk: send(app, job, chunk))
+    options = worker.options
+    slots = Slots(options.concurrency, worker.run_chunk, lambda: waker.nudge())
+    consumer = Consumer(options.settings, options.model, options.concurrency, worker.id, slots.run)
+    waker = Waker(worker, slots, consumer)
+    sweeper = Sweeper(worker, waker.nudge)
     watcher = Periodic("watcher", LOOK_SECONDS, leave.look)
-    sweeper.start()
-    watcher.start()
+    for thread in (waker, sweeper, watcher):
+        thread.start()
     leave.consuming = True
     try:
         log.info(
-            "worker %s: ready for chunks of %s", worker.id, worker.options.model,
-            extra={"event": "ready", "model": worker.options.model},
+            "worker %s: ready for chunks of %s", worker.id, options.model,
+            extra={"event": "ready", "model": options.model},
         )  # fmt: skip
-        consume(app, worker.options.concurrency)
+        consumer.run()
+        slots.join()
     finally:
-        watcher.stop()
-        sweeper.stop()
-        app.close()
+        for thread in (watcher, sweeper, waker):
+            thread.stop()
+        consumer.close()

@@ -128,16 +128,18 @@ class Worker:
         for run in self._workload.runs():
             run.stop(Stop.HAND_BACK)
 
-    def run_chunk(self, chunk_id: str) -> None:
-        """Claim the best free chunk (this one, if it is free) and bring it to its end."""
+    def run_chunk(self) -> bool:
+        """Claim the best free chunk and bring it to its end; false if there is none."""
         if self.draining.is_set():
-            return
+            return False
         try:
-            lease = self.store.claim_chunk(self.id, self.options.model, preferred=chunk_id)
+            lease = self.store.claim_chunk(self.id, self.options.model)
             if lease is not None:
                 self._work_on(lease)
         except DatabaseError as error:  # whatever was not done, a sweeper does later
             log.warning("%s", error, extra={"event": "database_away"})
+            return False
+        return lease is not None
 
     def _work_on(self, lease: ChunkLease) -> None:
         chunk_log = ChunkLog(log, lease)

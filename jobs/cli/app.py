@@ -66,7 +66,7 @@ def pagemill(
     Settings come from the environment:
       PAGEMILL_DATABASE_URL   where jobs are kept (default: SQLite in the user's data folder)
       PAGEMILL_STORAGE_URL    folder of inputs and outputs, reached by every worker
-      PAGEMILL_BROKER_URL     Celery broker (default: none; workers look into the database)
+      PAGEMILL_BROKER_URL     Redis that wakes workers (default: none; they look into the database)
     """
 
 

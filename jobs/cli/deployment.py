@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.cli.console import note
-from jobs.errors import DatabaseError
+from jobs.errors import BrokerError, DatabaseError
 
 if TYPE_CHECKING:
     from jobs.settings import Settings
@@ -45,14 +45,11 @@ class Deployment:
         from jobs.wake import wake_workers
 
         try:
-            wake_workers(self.settings, self.store.chunks_to_wake(model=model))
-        except Exception as error:  # whatever a broker's client raises
-            from jobs.settings import without_password
-
-            broker = without_password(self.settings.broker_url)
+            wake_workers(self.settings, lambda: self.store.chunks_to_wake(model=model))
+        except BrokerError as error:
             note(
-                f"The broker {broker} could not be told ({error}); the job is queued all the "
-                "same, and workers will find it in the database."
+                f"Workers could not be woken: {error}. The job is queued all the same; they look "
+                "into the database every few seconds and will find it."
             )
 
 

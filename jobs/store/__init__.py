@@ -6,6 +6,7 @@ that is dealt with), so that no thread holds a connection while it waits for any
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
@@ -23,6 +24,7 @@ from jobs.records import (
     NewJob,
     Plan,
     Renewal,
+    WakeUp,
     WindowRecord,
     WorkerRecord,
     WorkerStatus,
@@ -62,7 +64,8 @@ class Store:
         Raises:
             StateConflict: there is a job of that id.
         """
-        return self._database.transact(lambda c: submit.insert_job(c, job))
+        attempt = itertools.count()
+        return self._database.transact(lambda c: submit.insert_job(c, job, next(attempt) > 0))
 
     # ---- read
 
@@ -102,17 +105,14 @@ class Store:
 
     # ---- worker
 
-    def claim_chunk(
-        self, worker_id: str, model: str, preferred: str | None = None
-    ) -> ChunkLease | None:
+    def claim_chunk(self, worker_id: str, model: str) -> ChunkLease | None:
         """Lease the best free chunk of a model, or None if there is none.
 
-        That is the preferred one if it is free. Else the job of the highest priority comes
-        first, then the one with the fewest running chunks, then the oldest; in it, the lowest
-        ordinal. A queued job is in progress from then on.
+        The job of the highest priority comes first, then the one with the fewest running chunks,
+        then the oldest; in it, the lowest ordinal. A queued job is in progress from then on.
         """
         return self._database.transact(
-            lambda c: leases.claim_chunk(c, worker_id, model, preferred, self._lease_seconds)
+            lambda c: leases.claim_chunk(c, worker_id, model, self._lease_seconds)
         )
 
     def renew(self, worker_id: str, held: Mapping[str, tuple[int, Counts]]) -> Renewal:
@@ -229,15 +229,22 @@ class Store:
         return sweep.requeue_owned(self._database, owner_prefix)
 
     def chunks_to_wake(
-        self, limit: int = 100, resend_seconds: float = 60, model: str | None = None
-    ) -> list[tuple[str, str]]:
-        """(job id, chunk id) of queued chunks whose wake-up has to be sent now.
+        self,
+        limit: int = 100,
+        resend_seconds: float = 60,
+        model: str | None = None,
+        lost: bool = False,
+    ) -> list[WakeUp]:
+        """Queued chunks whose wake-up has to be sent now.
 
         A chunk is named at once when it is queued, and again `resend_seconds` times 2, 4, …, 64
         after each message, for as long as nobody claims it.
+
+        Args:
+            lost: the messages sent so far are known to be lost: name chunks whatever was sent.
         """
         return self._database.transact(
-            lambda c: sweep.chunks_to_wake(c, limit, resend_seconds, model)
+            lambda c: sweep.chunks_to_wake(c, limit, resend_seconds, model, lost)
         )
 
     def expire_overdue(self) -> int:
@@ -334,4 +341,7 @@ class Store:
             StateConflict: the job is in another state.
             ValueError: the job has fewer such rows.
         """
-        return self._database.transact(lambda c: control.reopen(c, job_id, plan, retried))
+        attempt = itertools.count()
+        return self._database.transact(
+            lambda c: control.reopen(c, job_id, plan, retried, next(attempt) > 0)
+        )

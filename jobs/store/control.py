@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row
 from jobs.errors import StateConflict
 from jobs.records import Counts, JobRecord, Plan
 from jobs.sqltypes import database_now
-from jobs.states import ChunkState, JobState
+from jobs.states import TERMINAL, ChunkState, JobState
 from jobs.store import read
 from jobs.store.moves import finalize_if_drained, lock_job, move_job, stop_chunks
 from jobs.store.rows import count_values, counts_of
@@ -48,8 +48,17 @@ def stop_job(
     return True
 
 
-def reopen(connection: Connection, job_id: str, plan: Plan, retried: Counts) -> JobRecord:
+def reopen(
+    connection: Connection, job_id: str, plan: Plan, retried: Counts, again: bool
+) -> JobRecord:
+    """Open it, unless an earlier attempt did, whose answer was lost on its way.
+
+    Args:
+        again: there was an earlier attempt.
+    """
     job = lock_job(connection, job_id)
+    if again and job.state not in TERMINAL and plan.follows in (None, job.version - 1):
+        return read.job(connection, job_id)
     if plan.follows not in (None, job.version):
         raise StateConflict(
             f"job {job_id} has been retried in the meantime and is at version {job.version}; "

@@ -58,11 +58,9 @@ def jobs_by_turn(model: str | None, *chunk_is_wanted: ColumnElement[bool]) -> Se
 
 
 def claim_chunk(
-    connection: Connection, worker_id: str, model: str, preferred: str | None, seconds: float
+    connection: Connection, worker_id: str, model: str, seconds: float
 ) -> ChunkLease | None:
-    chunk_id = _lock_preferred(connection, model, preferred) if preferred else None
-    if chunk_id is None:
-        chunk_id = _lock_next(connection, model)
+    chunk_id = _lock_next(connection, model)
     if chunk_id is None:
         return None
     connection.execute(
@@ -171,17 +169,6 @@ def _any_queued(*chunk_is_wanted: ColumnElement[bool]) -> ColumnElement[bool]:
     # a join that reads all queued chunks.
     found = select(1).where(chunks.c.job_id == jobs.c.id, CHUNK_IS_QUEUED, *chunk_is_wanted)
     return found.limit(1).scalar_subquery().is_not(None)
-
-
-def _lock_preferred(connection: Connection, model: str, chunk_id: str) -> str | None:
-    job = connection.execute(
-        select(jobs.c.id, jobs.c.state)
-        .join(chunks, chunks.c.job_id == jobs.c.id)
-        .where(chunks.c.id == chunk_id, CHUNK_IS_QUEUED, jobs.c.model == model)
-    ).one_or_none()
-    if job is None:
-        return None
-    return _lock_chunk(connection, job, select(chunks.c.id).where(chunks.c.id == chunk_id))
 
 
 def _lock_next(connection: Connection, model: str) -> str | None:

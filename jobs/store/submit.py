@@ -20,8 +20,16 @@ from jobs.tables import AT_SUBMIT, chunks, jobs, windows
 BATCH = 10_000  # rows of one INSERT, so that the parameters of a large job never lie in memory
 
 
-def insert_job(connection: Connection, job: NewJob) -> JobRecord:
-    if connection.execute(select(jobs.c.id).where(jobs.c.id == job.id)).one_or_none():
+def insert_job(connection: Connection, job: NewJob, again: bool) -> JobRecord:
+    """Insert it, unless an earlier attempt did, whose answer was lost on its way.
+
+    Args:
+        again: there was an earlier attempt.
+    """
+    before = connection.execute(select(jobs).where(jobs.c.id == job.id)).one_or_none()
+    if before is not None:
+        if again:
+            return job_record(before)
         raise StateConflict(f"there is a job {job.id} already; a new job needs an id of its own")
     connection.execute(insert(jobs).values(_job_values(job)))
     insert_plan(connection, job.id, 1, job.plan)

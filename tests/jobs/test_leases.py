@@ -22,8 +22,8 @@ def store(back: StoreUnderTest) -> Store:
     return back.store
 
 
-def claim(store: Store, worker: str = "w", preferred: str | None = None) -> ChunkLease:
-    lease = store.claim_chunk(worker, "m", preferred)
+def claim(store: Store, worker: str = "w") -> ChunkLease:
+    lease = store.claim_chunk(worker, "m")
     assert lease is not None
     return lease
 
@@ -91,21 +91,6 @@ def test_nothing_is_free(store: Store) -> None:
     assert store.claim_chunk("w", "m") is None
 
 
-def test_the_preferred_chunk_if_it_is_free(store: Store) -> None:
-    store.insert_job(new_job((1,), priority=9))
-    job = store.insert_job(new_job((3,)))
-    wanted = f"{job.id}-v1-000001"
-    assert claim(store, preferred=wanted).chunk_id == wanted
-    assert store.job(job.id).state == JobState.IN_PROGRESS
-    assert claim(store, preferred=wanted).priority == 9
-    assert claim(store, preferred="job_gone-v1-000000").ordinal == 0
-
-
-def test_a_preferred_chunk_of_another_model_is_left_to_others(store: Store) -> None:
-    other = store.insert_job(new_job((1,), model="other"))
-    assert store.claim_chunk("w", "m", f"{other.id}-v1-000000") is None
-
-
 def test_priority_first_then_age(store: Store) -> None:
     for id, priority in (("job_b_low", 0), ("job_a_low", 0), ("job_high", 5), ("job_less", -1)):
         store.insert_job(new_job((2,), id=id, priority=priority))
@@ -148,14 +133,15 @@ def test_renewing_prolongs_and_reports(back: StoreUnderTest, store: Store) -> No
 
 def test_what_was_taken_away_is_lost(back: StoreUnderTest, store: Store) -> None:
     job = back.add((5,))
-    kept, requeued, reclaimed, done = (claim(store, "w") for _ in range(4))
+    kept, reclaimed, requeued, done = (claim(store, "w") for _ in range(4))
     other = claim(store, "other")
     store.commit_chunk(done, "p", ALL)
     back.expire_leases(id=requeued.chunk_id)
     back.expire_leases(id=reclaimed.chunk_id)
     store.requeue_expired()
     # Claimed again by the same worker: the lease is another all the same.
-    assert claim(store, "w", reclaimed.chunk_id).epoch == 2
+    again = claim(store, "w")
+    assert (again.chunk_id, again.epoch) == (reclaimed.chunk_id, 2)
     held = (kept, requeued, reclaimed, done, other)
     renewal = store.renew(
         "w",
@@ -170,7 +156,8 @@ def test_what_was_taken_away_is_lost(back: StoreUnderTest, store: Store) -> None
 
 def test_a_heartbeat_hears_of_cancellation(back: StoreUnderTest, store: Store) -> None:
     jobs = [back.add((2,)) for _ in range(2)]
-    leases = [claim(store, preferred=f"{job.id}-v1-000000") for job in jobs]
+    leases = [claim(store) for _ in jobs]
+    assert [lease.job_id for lease in leases] == [job.id for job in jobs]
     store.request_cancel(jobs[0].id)
     held = {lease.chunk_id: (lease.epoch, Counts()) for lease in leases}
     assert store.renew("w", held) == Renewal(stopping=frozenset({leases[0].chunk_id}))
@@ -200,7 +187,7 @@ def test_a_released_chunk_is_woken_at_once(store: Store) -> None:
         None,
     )
     assert chunk.counts == Counts(completed=1)
-    assert store.chunks_to_wake() == [(job.id, chunk.id)]
+    assert [w.chunk_id for w in store.chunks_to_wake()] == [chunk.id]
     assert claim(store).epoch == 2
 
 

@@ -104,16 +104,6 @@ class JobQueue(RuleBasedStateMachine):
         assert lease.priority == best
         return lease
 
-    @rule(target=leases, worker=WORKERS, lease=leases)
-    def claim_preferred(self, worker: str, lease: ChunkLease) -> Any:
-        free = self.model.chunk(lease).state == ChunkState.QUEUED
-        won = self.store.claim_chunk(worker, lease.model, lease.chunk_id)
-        if won is None:
-            assert not free
-            return multiple()
-        assert (won.chunk_id == lease.chunk_id) == free
-        return won
-
     @rule(lease=leases, counts=CHUNK_COUNTS)
     def renew(self, lease: ChunkLease, counts: Counts) -> None:
         held = self.model.holds(lease)
@@ -177,9 +167,9 @@ class JobQueue(RuleBasedStateMachine):
     def wake(self, limit: int) -> None:
         woken = self.store.chunks_to_wake(limit)
         assert len(woken) == len(set(woken)) <= limit
-        for job_id, chunk_id in woken:
-            states = {chunk.id: chunk.state for chunk in self.store.chunks(job_id)}
-            assert states[chunk_id] == ChunkState.QUEUED
+        for wake_up in woken:
+            states = {chunk.id: chunk.state for chunk in self.store.chunks(wake_up.job_id)}
+            assert states[wake_up.chunk_id] == ChunkState.QUEUED
 
     @rule(job_id=jobs)
     def deadline_passes(self, job_id: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Row, select, update
 
-from jobs.records import Counts
+from jobs.records import Counts, WakeUp
 from jobs.sqltypes import database_now
 from jobs.states import ChunkState, JobState
 from jobs.store import Store, leases, sweep
@@ -27,6 +27,10 @@ FUTURE = datetime(2100, 1, 1, tzinfo=UTC)
 @pytest.fixture
 def store(back: StoreUnderTest) -> Store:
     return back.store
+
+
+def woken(wake_ups: list[WakeUp]) -> list[str]:
+    return [wake_up.chunk_id for wake_up in wake_ups]
 
 
 def states(store: Store, job_id: str) -> list[str]:
@@ -78,7 +82,7 @@ def test_a_requeued_chunk_keeps_its_counts_and_is_woken(back: StoreUnderTest) ->
     back.expire_leases()
     store.requeue_expired()
     assert store.chunks(job.id)[0].counts == Counts(completed=3)
-    assert store.chunks_to_wake() == [(job.id, lease.chunk_id)]
+    assert woken(store.chunks_to_wake()) == [lease.chunk_id]
 
 
 def test_silent_workers_do_not_hold_up_a_cancel(back: StoreUnderTest, store: Store) -> None:
@@ -99,7 +103,7 @@ def test_a_chunk_is_woken_once_then_after_growing_waits(back: StoreUnderTest) ->
     job, store = back.add((1,)), back.store
     waits = []
     for _ in range(9):
-        assert store.chunks_to_wake(resend_seconds=10) == [(job.id, f"{job.id}-v1-000000")]
+        assert woken(store.chunks_to_wake(resend_seconds=10)) == [f"{job.id}-v1-000000"]
         assert store.chunks_to_wake(resend_seconds=10) == []
         with back.database.read() as connection:
             (row,) = connection.execute(select(chunks_table, database_now().label("now")))
@@ -111,22 +115,33 @@ def test_a_chunk_is_woken_once_then_after_growing_waits(back: StoreUnderTest) ->
 
 def test_only_queued_chunks_of_the_model_and_not_too_many(back: StoreUnderTest) -> None:
     job, store = back.add((5,)), back.store
-    other = back.add((1,), model="other")
+    other = back.add((1,), model="other", priority=4)
     assert store.claim_chunk("w", "m")
-    ids = [(job.id, f"{job.id}-v1-{n:06d}") for n in range(5)]
-    assert store.chunks_to_wake(limit=2, model="m") == ids[1:3]
-    assert store.chunks_to_wake(limit=9, model="m") == ids[3:]
+    ids = [f"{job.id}-v1-{n:06d}" for n in range(5)]
+    assert woken(store.chunks_to_wake(limit=2, model="m")) == ids[1:3]
+    assert woken(store.chunks_to_wake(limit=9, model="m")) == ids[3:]
     assert store.chunks_to_wake(limit=0) == []
-    assert store.chunks_to_wake() == [(other.id, f"{other.id}-v1-000000")]
+    assert store.chunks_to_wake() == [WakeUp(other.id, f"{other.id}-v1-000000", "other", 4)]
+
+
+def test_when_messages_were_lost_chunks_are_named_whatever_was_sent(back: StoreUnderTest) -> None:
+    job, store = back.add((4,)), back.store
+    assert store.claim_chunk("w", "m")
+    assert len(store.chunks_to_wake()) == 3
+    assert store.chunks_to_wake() == []
+    ids = [f"{job.id}-v1-{n:06d}" for n in range(1, 4)]
+    assert woken(store.chunks_to_wake(limit=2, lost=True)) == ids[:2]
+    assert sorted(woken(store.chunks_to_wake(lost=True))) == ids
+    assert store.chunks_to_wake(model="other", lost=True) == []
 
 
 def test_wake_ups_are_as_fair_as_claims(back: StoreUnderTest) -> None:
     back.add((50,), id="job_big_")
     back.add((2,), id="job_small")
     back.add((2,), id="job_high_", priority=1)
-    woken = [job for job, _ in back.store.chunks_to_wake(limit=8)]
-    assert woken[:2] == ["job_high_"] * 2
-    assert woken[2:] == ["job_big_", "job_small"] * 2 + ["job_big_"] * 2
+    order = [wake_up.job_id for wake_up in back.store.chunks_to_wake(limit=8)]
+    assert order[:2] == ["job_high_"] * 2
+    assert order[2:] == ["job_big_", "job_small"] * 2 + ["job_big_"] * 2
 
 
 def test_nothing_of_a_stopping_job_is_woken(back: StoreUnderTest) -> None:
@@ -143,8 +158,9 @@ def test_overdue_jobs_stop(back: StoreUnderTest, store: Store) -> None:
     running, waiting = (back.add((2,), deadline_at=PAST) for _ in range(2))
     in_time = back.add((1,), deadline_at=FUTURE)
     without = back.add((1,))
-    lease = store.claim_chunk("w", "m", f"{running.id}-v1-000000")
+    lease = store.claim_chunk("w", "m")
     assert lease is not None
+    assert lease.job_id == running.id
     assert store.expire_overdue() == 2
     assert store.expire_overdue() == 0
     for job, state in ((running, JobState.CANCELLING), (waiting, JobState.FINALIZING)):
@@ -186,8 +202,9 @@ def test_a_job_without_chunks_comes_to_its_end(back: StoreUnderTest, store: Stor
 
 def test_windows_are_merged_while_the_job_runs(back: StoreUnderTest, store: Store) -> None:
     job = back.add((1, 2, 1))
-    lease = store.claim_chunk("w", "m", f"{job.id}-v1-000003")
+    lease = [store.claim_chunk("w", "m") for _ in range(4)][3]
     assert lease is not None
+    assert (lease.ordinal, lease.window) == (3, 2)
     assert store.windows_to_merge() == []
     store.commit_chunk(lease, "p", Counts(completed=ROWS))
     assert store.windows_to_merge() == [(job.id, 2)]

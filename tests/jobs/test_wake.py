@@ -1,39 +1,102 @@
-"""Wake-ups are sent by the name of the task, or not at all."""
+"""Wake-ups are sent by the name of the task, in the order of priority, or not at all."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kombu import Connection
 
+from jobs.errors import BrokerError
+from jobs.records import WakeUp
 from jobs.settings import Settings
-from jobs.wake import RUN_CHUNK, make_app, send, wake_workers
+from jobs.wake import RUN_CHUNK, Sender, make_app, message_priority, queue_of, wake_workers
+from tests.support import redis_server
+from tests.support.redis_server import RedisServer, free_port
 
 pytestmark = pytest.mark.quick
 
 SETTINGS = Settings.from_env({"PAGEMILL_HOME": "/nowhere"})
 
 
+def wake_ups(count: int, model: str = "m", priority: int = 0) -> list[WakeUp]:
+    return [WakeUp(f"job{priority}", f"chunk{n}", model, priority) for n in range(count)]
+
+
+def settings_of(url: str) -> Settings:
+    return dataclasses.replace(SETTINGS, broker_url=url, queue=f"test-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def settings() -> Iterator[Settings]:
+    """Of a Redis that other tests use too."""
+    made = settings_of(redis_server.shared_url())
+    yield made
+    redis_server.remove_keys(made.broker_url, made.queue)
+
+
+def take(settings: Settings, model: str = "m") -> list[tuple[str, str]]:
+    """The waiting messages, in the order in which a worker gets them."""
+    taken = []
+    with Sender(settings) as sender, make_app(settings) as app:
+        connection = app.connection_for_read()
+        queue = connection.SimpleQueue(queue_of(model))
+        while sender.waiting(model):
+            message = queue.get(timeout=5)
+            message.ack()
+            kwargs = json.loads(message.body)[1]
+            taken.append((kwargs["job_id"], kwargs["chunk_id"]))
+        queue.close()
+        connection.release()
+    return taken
+
+
 def test_without_a_broker_nothing_is_sent() -> None:
-    assert wake_workers(SETTINGS, [("job", "chunk")]) == 0
+    assert wake_workers(SETTINGS, lambda: wake_ups(1)) == 0
 
 
-def test_with_a_broker_each_chunk_gets_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[tuple[str, str]] = []
-    monkeypatch.setattr("jobs.wake.send", lambda app, job, chunk: sent.append((job, chunk)))
-    settings = dataclasses.replace(SETTINGS, broker_url="redis://localhost:6379/0")
+def test_each_chunk_gets_a_message_in_the_queue_of_its_model(settings: Settings) -> None:
+    assert wake_workers(settings, lambda: [*wake_ups(2), *wake_ups(1, "other")]) == 3
+    with Sender(settings) as sender:
+        assert [sender.waiting(model) for model in ("m", "other", "none")] == [2, 1, 0]
+    assert take(settings) == [("job0", "chunk0"), ("job0", "chunk1")]
 
-    assert wake_workers(settings, [("j", "c1"), ("j", "c2")]) == 2
-    assert sent == [("j", "c1"), ("j", "c2")]
+
+def test_a_higher_priority_overtakes(settings: Settings) -> None:
+    with Sender(settings) as sender:
+        for priority in (0, -5, 1, 50):
+            sender.send(wake_ups(2, priority=priority))
+    order = ["job50", "job1", "job0", "job-5"]
+    assert [job for job, _ in take(settings)] == [job for job in order for _ in range(2)]
+
+
+def test_deployments_on_one_redis_do_not_meet(settings: Settings) -> None:
+    other = dataclasses.replace(settings, queue=f"{settings.queue}2")
+    wake_workers(settings, lambda: wake_ups(1))
+    assert take(other) == []
+    assert take(settings) != []
+    redis_server.remove_keys(other.broker_url, other.queue)
+
+
+def test_nothing_grows_in_redis(settings: Settings) -> None:
+    for _ in range(2):
+        wake_workers(settings, lambda: wake_ups(50))
+        assert len(take(settings)) == 50
+        keys = redis_server.keys(settings.broker_url, settings.queue)
+        queue = queue_of("m")
+        assert keys == {f"_kombu.binding.{queue}", f"_kombu.binding_permanent.{queue}"}
 
 
 def test_a_message_is_json_that_names_the_job_and_the_chunk() -> None:
     settings = dataclasses.replace(SETTINGS, broker_url="memory://")
-    with make_app(settings) as app:
-        send(app, "job_1", "job_1-v1-000003")
-    with Connection("memory://") as connection, connection.SimpleQueue("celery") as queue:
+    with Sender(settings) as sender:
+        sender.send([WakeUp("job_1", "job_1-v1-000003", "m", 0)])
+    with Connection("memory://") as connection, connection.SimpleQueue(queue_of("m")) as queue:
         message = queue.get(timeout=5)
         message.ack()
 
@@ -42,3 +105,73 @@ def test_a_message_is_json_that_names_the_job_and_the_chunk() -> None:
     arguments = json.loads(message.body)
     assert arguments[0] == []
     assert arguments[1] == {"job_id": "job_1", "chunk_id": "job_1-v1-000003"}
+
+
+def test_priorities_of_jobs_fit_into_those_of_redis() -> None:
+    priorities = [message_priority(p) for p in (-(2**31), -1, 0, 1, 9, 10, 2**31 - 1)]
+    assert priorities == [9, 9, 6, 3, 3, 0, 0]
+
+
+def test_the_name_of_a_queue_has_its_limits() -> None:
+    assert queue_of("org/model") == "chunks.org/model"
+    long, other = (queue_of("x" * length) for length in (5000, 5001))
+    assert long != other
+    assert len(long) < 100
+
+
+# ---- brokers that are away
+
+
+def asked_in_vain() -> list[WakeUp]:
+    raise AssertionError("what is not sent must not count as sent")
+
+
+def test_a_broker_that_is_not_there_is_told_at_once() -> None:
+    settings = settings_of(f"redis://me:secret@127.0.0.1:{free_port()}/0")
+    began = time.monotonic()
+    with pytest.raises(BrokerError, match=r"redis://me:\*\*\*@127.*refused") as caught:
+        wake_workers(settings, asked_in_vain)
+    assert time.monotonic() - began < 2
+    assert "secret" not in str(caught.value)
+
+
+def test_a_broker_that_does_not_answer_is_told_soon(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path)
+    server.start()
+    server.freeze()
+    try:
+        began = time.monotonic()
+        with pytest.raises(BrokerError, match="Timeout"):
+            wake_workers(settings_of(server.url), asked_in_vain)
+        assert time.monotonic() - began < 6
+    finally:
+        server.kill()
+
+
+def test_a_password_is_needed_and_never_shown(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path, "--requirepass", "secret")
+    server.start()
+    try:
+        wrong = server.url_with(":wrong")
+        for url, said in ((server.url, "uthentication"), (wrong, "invalid username-password")):
+            with pytest.raises(BrokerError, match=said) as caught:
+                wake_workers(settings_of(url), asked_in_vain)
+            assert "wrong" not in str(caught.value)
+        assert wake_workers(settings_of(server.url_with(":secret")), lambda: wake_ups(1)) == 1
+    finally:
+        server.kill()
+
+
+def test_a_sender_connects_anew_after_its_broker_was_away(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path)
+    server.start()
+    with Sender(settings_of(server.url)) as sender:
+        sender.send(wake_ups(1))
+        server.kill()
+        with pytest.raises(BrokerError):
+            sender.send(wake_ups(1))
+        server.start()
+        assert sender.waiting("m") == 1  # it was written down
+        sender.send(wake_ups(1))
+        assert sender.waiting("m") == 2
+    server.kill()

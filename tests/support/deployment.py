@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,22 +19,48 @@ import psutil
 from jobs.database import Database
 from jobs.settings import MEMORY_BROKER, Settings
 from jobs.store import Store
+from tests.support import postgres, redis_server
 
 TIMEOUT = 240.0
+
+BACKENDS = ("sqlite+memory", "sqlite+redis", "postgresql+redis")
+
+
+@contextmanager
+def deployed(home: Path, backend: str) -> Iterator[Deployment]:
+    """A deployment on one of `BACKENDS`; what it has on shared servers is removed at the end."""
+    database, _, broker = backend.partition("+")
+    database_url = postgres.create_database() if database == "postgresql" else None
+    broker_url = redis_server.shared_url() if broker == "redis" else MEMORY_BROKER
+    try:
+        deployment = Deployment(home, database_url=database_url, broker_url=broker_url)
+        yield deployment
+        if broker == "redis":
+            redis_server.remove_keys(broker_url, deployment.settings.queue)
+    finally:
+        if database_url is not None:
+            postgres.drop_database(database_url)
 
 
 class Deployment:
     """Database, storage and workers of one test.
 
     Periods are short, so that lost leases are noticed in seconds.
+
+    Args:
+        database_url: of an empty database; an SQLite file of its own if it is not given.
+        broker_url: without one, no message leaves a process.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(
+        self, home: Path, *, database_url: str | None = None, broker_url: str = MEMORY_BROKER
+    ) -> None:
         self.home = home
         self.settings = Settings(
-            database_url=f"sqlite:///{home / 'pagemill.db'}",
-            broker_url=MEMORY_BROKER,
+            database_url=database_url or f"sqlite:///{home / 'pagemill.db'}",
+            broker_url=broker_url,
             storage_url=str(home / "storage"),
+            queue=f"test-{uuid.uuid4().hex[:12]}",
             lease_seconds=3.0,
             sweep_seconds=1.0,
             spool_seconds=0.3,

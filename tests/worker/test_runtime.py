@@ -113,7 +113,7 @@ class Place:
 
     def begin(self, worker):
         """Run the chunk in a thread; returns once its rows are in the engine."""
-        thread = threading.Thread(target=worker.run_chunk, args=(self.chunk().id,))
+        thread = threading.Thread(target=worker.run_chunk)
         thread.start()
         assert worker._bridge.submitted.wait(10)
         return thread
@@ -142,7 +142,7 @@ def test_a_chunk_is_answered_committed_and_its_job_published(place):
 def test_a_message_for_a_chunk_that_is_taken_does_nothing(place):
     worker, other = place.worker(), place.worker()
     thread = place.begin(worker)
-    other.run_chunk(place.chunk().id)
+    other.run_chunk()
     assert other.held == 0
     worker._bridge.answer()
     thread.join(10)
@@ -151,7 +151,7 @@ def test_a_message_for_a_chunk_that_is_taken_does_nothing(place):
 def test_a_draining_worker_claims_nothing(place):
     worker = place.worker()
     worker.draining.set()
-    worker.run_chunk(place.chunk().id)
+    worker.run_chunk()
     assert place.chunk().state is ChunkState.QUEUED
 
 
@@ -179,7 +179,7 @@ def test_a_chunk_claimed_while_the_worker_hands_back_is_handed_back_too(place, m
 
     read = runtime.read_chunk_input
     monkeypatch.setattr(runtime, "read_chunk_input", read_then_signal)
-    worker.run_chunk(place.chunk().id)
+    worker.run_chunk()
     assert place.chunk().state is ChunkState.QUEUED
 
 
@@ -220,7 +220,7 @@ def test_an_engine_that_cannot_be_had_ends_in_a_hand_back(place):
 def test_a_chunk_that_fails_here_is_left_to_its_lease(place, monkeypatch, caplog):
     worker = place.worker()
     monkeypatch.setattr(runtime, "read_chunk_input", lambda *a: 1 / 0)
-    worker.run_chunk(place.chunk().id)
+    worker.run_chunk()
     assert place.chunk().state is ChunkState.RUNNING  # no quick circle of claims
     assert worker.held == 0
     assert "its lease is left to run out" in caplog.text
@@ -247,7 +247,7 @@ def test_a_damaged_copy_of_the_input_fails_the_job(place):
     (copy,) = (place.storage.job(place.job).path / "_input").glob("*.parquet")
     copy.write_bytes(copy.read_bytes()[:100])
     worker = place.worker()
-    worker.run_chunk(place.chunk().id)
+    worker.run_chunk()
     job = place.store.job(place.job)
     assert job.state is JobState.FAILED
     assert job.error_code == "files_damaged"
@@ -296,7 +296,7 @@ def test_a_fenced_chunk_and_a_failed_one_are_lines_and_counts(place, monkeypatch
     thread.join(10)
     assert [line["epoch"] for line in lines(caplog, "chunk_fenced")] == [1]
     monkeypatch.setattr(runtime, "read_chunk_input", lambda *a: 1 / 0)
-    worker.run_chunk(place.chunk().id)
+    worker.run_chunk()
     (failed,) = lines(caplog, "chunk_failed")
     assert failed["epoch"] == 2
     assert failed["exc_info"][0] is ZeroDivisionError
@@ -404,7 +404,7 @@ def test_a_database_that_is_away_ends_no_worker(place, monkeypatch, caplog):
         wait_for("failures", lambda: worker.look().heartbeat_failures >= 3)
         assert worker.look().heartbeat_age > 0.1
         assert worker.look().trouble(lease_seconds=0.1) is not None
-        worker.run_chunk(place.chunk().id)
+        worker.run_chunk()
     assert [f["levelname"] for f in lines(caplog, "database_away")] == ["WARNING"]
     wait_for("health", lambda: worker.look().trouble(lease_seconds=0.1) is None)
     worker._bridge.answer()

@@ -1,0 +1,67 @@
+"""What an error of the database means: to be tried again, or which cure to name."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+UPGRADE_HINT = "run `pagemill db upgrade`"
+
+_SQLITE_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_SQLITE_UNWRITABLE = frozenset(
+    {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM}
+)
+# PostgreSQL undid the transaction and asks for another try: serialization failure, deadlock.
+_TRY_AGAIN = frozenset({"40001", "40P01"})
+_UNDEFINED_TABLE = "42P01"
+# It closed the connection, or takes none yet: shut down, crashed, starting, connection exception.
+_AWAY = ("57P01", "57P02", "57P03", "08")
+
+
+def is_undone(error: SQLAlchemyError) -> bool:
+    """Whether the transaction was surely undone, and may succeed if it is tried again."""
+    original = error.orig if isinstance(error, DBAPIError) else None
+    if isinstance(original, sqlite3.Error):
+        return _sqlite_code(original) in _SQLITE_LOCKED
+    return getattr(original, "sqlstate", None) in _TRY_AGAIN
+
+
+def is_away(error: SQLAlchemyError) -> bool:
+    """Whether the connection to a server was lost, or could not be made."""
+    if not isinstance(error, DBAPIError) or isinstance(error.orig, sqlite3.Error):
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    return (
+        error.connection_invalidated
+        or (state is None and isinstance(error, OperationalError))
+        or (state is not None and state.startswith(_AWAY))
+    )
+
+
+def hint(error: SQLAlchemyError) -> str:
+    if isinstance(error, PoolTimeout):
+        return "; too many threads of this process wait for the database"
+    if not isinstance(error, DBAPIError):
+        return ""
+    original = error.orig
+    if isinstance(original, sqlite3.Error):
+        if _sqlite_code(original) in _SQLITE_LOCKED:
+            return "; another program holds a transaction open in it: close that program"
+        if _sqlite_code(original) in _SQLITE_UNWRITABLE:
+            return "; check that its folder exists and may be written, SQLite writes beside it too"
+        if "no such table" in str(original):
+            return f": {UPGRADE_HINT}"
+        return ""
+    state = getattr(original, "sqlstate", None)
+    if state == _UNDEFINED_TABLE:
+        return f": {UPGRADE_HINT}"
+    if error.connection_invalidated or state is None or state.startswith(("08", "28", "3D", "57P")):
+        return "; check that the server runs and PAGEMILL_DATABASE_URL is right"
+    return ""
+
+
+def _sqlite_code(error: sqlite3.Error) -> int:
+    """The primary result code; the extended one says more in its higher bits."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
