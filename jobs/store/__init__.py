@@ -173,10 +173,10 @@ class Store:
         software: str,
         status: WorkerStatus,
     ) -> None:
-        """Write down a worker that has just started.
+        """Write down a worker that has just started; it may be repeated.
 
         Args:
-            worker_id: `host:pid:random`, which no worker had before.
+            worker_id: `host:pid:random`, which no other worker has.
             concurrency: chunks that it works on at once.
             software: its version of pagemill.
 

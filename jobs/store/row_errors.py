@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import Connection, case
-from sqlalchemy.dialects import postgresql, sqlite
 
 from jobs.records import ErrorTally
+from jobs.store.rows import insert_unless_there
 from jobs.tables import row_errors
 
 _EXAMPLE = ("row_index", "line", "field", "message")
-_INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 def add_errors(
@@ -25,7 +23,7 @@ def add_errors(
     """
     if not errors:
         return
-    new = _INSERT[connection.dialect.name](row_errors)
+    new = insert_unless_there(connection, row_errors)
     is_first = new.excluded.row_index < row_errors.c.row_index
     statement = new.on_conflict_do_update(
         index_elements=row_errors.primary_key.columns,

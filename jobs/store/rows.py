@@ -6,7 +6,8 @@ import dataclasses
 import operator
 from typing import Any
 
-from sqlalchemy import Row, Table
+from sqlalchemy import Connection, Row, Table
+from sqlalchemy.dialects import postgresql, sqlite
 
 from jobs.records import ChunkRecord, Counts, JobRecord, WindowRecord, WindowSpec
 from jobs.states import ChunkState, JobState
@@ -20,6 +21,12 @@ _JOB_COLUMNS = tuple(
 
 
 _counts_in = operator.attrgetter(*COUNT_NAMES)
+
+
+def insert_unless_there(connection: Connection, table: Table) -> Any:
+    """An INSERT that can say what to do on a conflict, which each database has in its own way."""
+    kinds: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+    return kinds[connection.dialect.name](table)
 
 
 def count_values(counts: Counts) -> dict[str, int]:

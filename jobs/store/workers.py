@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, select, update
 
 from jobs.records import WorkerRecord, WorkerStatus
 from jobs.sqltypes import database_now
+from jobs.store.rows import insert_unless_there
 from jobs.tables import LEFT, WORKER_STATES, workers
 from jobs.workers import host_and_pid
 
@@ -37,7 +38,8 @@ def register_worker(
 ) -> None:
     host, pid = host_and_pid(worker_id)
     connection.execute(
-        insert(workers).values(
+        insert_unless_there(connection, workers)
+        .values(
             id=worker_id,
             host=host,
             pid=pid,
@@ -48,6 +50,7 @@ def register_worker(
             seen_at=database_now(),
             **_values(status),
         )
+        .on_conflict_do_nothing()
     )
 
 
