@@ -6,12 +6,16 @@ import signal
 import sys
 
 from jobs.cli.app import app
+from jobs.cli.shell_init import asked_at_start_up, shell_init
 
 
 def main() -> None:
     # SIGTERM ends a command as Ctrl-C does: what it had begun to write is removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    app(prog_name="pagemill")
+    if shell := asked_at_start_up(sys.argv[1:]):
+        shell_init(shell)
+    else:
+        app(prog_name="pagemill")
 
 
 if __name__ == "__main__":

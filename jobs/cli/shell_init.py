@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 PROGRAM = "pagemill"
 
@@ -27,7 +28,6 @@ class Shell(enum.StrEnum):
 
 
 def shell_init(
-    ctx: typer.Context,
     shell: Annotated[
         Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)
     ],
@@ -43,15 +43,28 @@ def shell_init(
     zsh, in ~/.zshrc:                       eval "$(pagemill shell-init zsh)"
     fish, in ~/.config/fish/config.fish:    pagemill shell-init fish | source
     """
-    root = ctx.find_root().command
-    commands: Sequence[str] = tuple(root.commands)  # type: ignore[attr-defined]
-    options = [
-        name
-        for parameter in root.get_params(ctx.find_root())
-        for name in parameter.opts
-        if name.startswith("--")
-    ]
-    print(function(shell, [*commands, *options], this_program()), end="")
+    from jobs.cli.app import app
+
+    print(function(shell, words_of(app), this_program()), end="")
+
+
+def asked_at_start_up(arguments: Sequence[str]) -> Shell | None:
+    """Which shell asks, if the arguments are just those that its start-up file has.
+
+    Whoever opens a terminal waits for it, and Typer takes as long again to convert arguments.
+    """
+    for shell in Shell:
+        if list(arguments) == ["shell-init", shell.value]:
+            return shell
+    return None
+
+
+def words_of(app: typer.Typer) -> list[str]:
+    """First arguments that are for the program: its commands, and its long options."""
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    options = [name for parameter in root.params for name in parameter.opts]
+    return [*root.commands, "--help", *(name for name in options if name.startswith("--"))]
 
 
 def this_program() -> list[str]:

@@ -29,7 +29,7 @@ def test_the_import_rules_hold():
 @pytest.mark.parametrize(
     "module",
     ["jobs", "jobs.cli", "jobs.__main__", "jobs.submission", "jobs.finalize", "jobs.results",
-     "jobs.retry", "jobs.store", "jobs.database", "jobs.wake"],
+     "jobs.retry", "jobs.store", "jobs.database", "jobs.wake", "jobs.beat"],
 )  # fmt: skip
 def test_jobs_loads_nothing_heavy(module):
     assert loaded_after(f"import {module}") == set()

@@ -31,6 +31,8 @@ def test_a_deployment_answers_a_job_and_ends_in_time(tmp_path):
                 assert json.loads(line)["process"] in ("worker", "engine", "beat")
             assert deployment.stop(name) == 0, deployment.log(name)
         assert not deployment.healthy("worker")
+        # The root of a container is read-only, and so is the home of its user.
+        assert not (tmp_path / "home").exists()
         assert (tmp_path / "redis" / "appendonly.aof").stat().st_size > 0
         assert deployment.stop("redis") == 0
 

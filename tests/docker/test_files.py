@@ -91,6 +91,7 @@ def test_an_image_runs_pagemill_as_nobody_special(target):
     assert stage.last("STOPSIGNAL") == "SIGTERM"
     assert "/healthz" in stage.healthcheck[-1]
     assert stage.environment["PATH"].startswith("/opt/venv/bin:")
+    assert stage.environment["PAGEMILL_METRICS_HOST"] == "0.0.0.0"  # within the container
     assert stage.all("COPY") == [f"--from=environment-{target} /opt/venv /opt/venv"]
 
 

@@ -184,6 +184,20 @@ def test_every_command_and_long_option_is_handed_over(deployment, shell):
     assert all(re.fullmatch(r"(--)?[a-z][a-z-]+", word) for word in words)
 
 
+def test_who_opens_a_terminal_waits_for_no_more_than_must_be(deployment, shell):
+    """The way of a start-up file leaves out what Typer needs to convert arguments."""
+    code = (
+        f"import sys; sys.argv = ['pagemill', 'shell-init', '{shell}']\n"
+        "from jobs.__main__ import main; main()\n"
+        "sys.exit('pydantic' in sys.modules or 'sqlalchemy' in sys.modules)"
+    )
+    quick = subprocess.run(
+        [sys.executable, "-c", code],
+        env=deployment.env, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert quick.stdout == deployment.cli("--debug", "shell-init", shell).stdout
+
+
 def test_the_line_is_the_documented_one(deployment, shell):
     page = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
     assert LINE[shell] in page

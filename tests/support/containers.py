@@ -132,6 +132,7 @@ class Containers:
         command = self._located([*self._entrypoint(name), *self.services[name]["command"]])
         if name == "redis":
             command += ["--port", str(self.redis_port), "--dir", str(self.folder / "redis")]
+            command += ["--bind", "127.0.0.1"]
         with open(self.folder / f"{name}.log", "wb") as log:
             self.running[name] = subprocess.Popen(
                 command, env=self._environment(name), cwd=self.folder / "data",
@@ -171,6 +172,8 @@ class Containers:
             )
             assert stated["PGPASSWORD"] == self.variables["POSTGRES_PASSWORD"]
             located["PAGEMILL_DATABASE_URL"] = self.database.render_as_string(False)
+        if "PAGEMILL_METRICS_PORT" in stated:
+            assert stated["PAGEMILL_METRICS_PORT"] == image.last("EXPOSE")
             located["PAGEMILL_METRICS_PORT"] = str(self.metrics_port)
         return located | {
             "PATH": os.pathsep.join([*map(str, _PROGRAMS), os.environ["PATH"]]),
@@ -189,6 +192,7 @@ class Containers:
     def _at(self, text: str) -> str:
         """Where something of a container is here."""
         text = re.sub(r"^/(data|models|tmp)\b", rf"{self.folder}/\1", text)
+        text = text.replace("0.0.0.0", "127.0.0.1")
         text = text.replace("//redis:6379", f"//127.0.0.1:{self.redis_port}")
         text = text.replace("redis-cli ", f"redis-cli -p {self.redis_port} ")
         host = self.database.host or self.database.query.get("host")
