@@ -2,9 +2,10 @@
 
     python -m benchmarks.submit [--rows 200000] [--save]
 
-Makes JSON lines in a temporary folder, in two shapes: bare prompts of about 300 bytes a row,
-and chats whose system prompt of about 2 kB is shared. Each is read, checked, planned, written
-and queued in SQLite by a process of its own, whose peak resident memory counts imports and all.
+Makes JSON lines in a temporary folder, in three shapes: bare prompts of about 300 bytes a row,
+chats whose system prompt of about 2 kB is shared, and the same chats as lines of an OpenAI batch
+file. Each is read, checked, planned, written and queued in SQLite by a process of its own, whose
+peak resident memory counts imports and all.
 The figures are those of the median of three runs; other work on the machine shows in
 `load_average`, and hardly in `rows_per_cpu_second`. `--save` writes them to `benchmarks/results/`.
 """
@@ -26,7 +27,7 @@ from benchmarks.surroundings import save, surroundings
 
 ROWS = 200_000
 RUNS = 3
-SHAPES = ("prompts", "chats")
+SHAPES = ("prompts", "chats", "openai")
 _WORDS = (
     "order",
     "parcel",
@@ -71,6 +72,14 @@ def write_input(path: Path, shape: str, rows: int) -> None:
                     {"role": "system", "content": rng.choice(systems)},
                     {"role": "user", "content": _text(rng, 200)},
                 ]
+            if shape == "openai":
+                url = "/v1/chat/completions"
+                body = {
+                    "model": "benchmark",
+                    "messages": row["messages"],
+                    "max_completion_tokens": row["max_tokens"],
+                }
+                row = {"custom_id": row["custom_id"], "method": "POST", "url": url, "body": body}
             file.write(json.dumps(row) + "\n")
 
 

@@ -69,18 +69,20 @@ _OWN = {
     "reasoning_effort": Kind.CHAT,
 }
 _GUESSED = (*CHECKS, "chat_template_kwargs")
-_LONGEST_NAME = 64  # a longer key is no slip of the pen
+LONGEST_NAME = 64  # a longer key is no slip of the pen
+
+
+def meaning(key: str) -> Meaning:
+    """What `key` is, by its name alone."""
+    return Meaning(Kind.DATA) if len(key) > LONGEST_NAME else _meaning(key)
 
 
 @lru_cache(maxsize=4096)  # files repeat their keys; the bound is for files that do not
-def meaning(key: str) -> Meaning:
-    """What `key` is, by its name alone."""
+def _meaning(key: str) -> Meaning:
     if key in _OWN:
         return Meaning(_OWN[key])
     if key in CHECKS:
         return Meaning(Kind.PARAMETER)
-    if len(key) > _LONGEST_NAME:
-        return Meaning(Kind.DATA)
     folded = _fold(key)
     if folded.startswith("guided") and folded != "guided":
         return Meaning(Kind.UNSUPPORTED, key)

@@ -21,6 +21,7 @@ from jobs.schema import CHAT, COMPLETION
 from jobs.tools import read_json
 from jobs.unsupported import is_one_of, unsupported
 
+_MAX_URL = 1000
 LINE_KEYS = frozenset({"method", "url", "body"})
 
 # What OpenAI's service and vLLM's server do with a request, and not what the answer is.
@@ -80,10 +81,16 @@ _TRANSLATED = frozenset(
 
 def is_batch_line(row: Mapping[str, Any]) -> bool:
     """Whether a row is a line of a batch file, and not a row whose data have such names."""
-    if row.get("prompt") is not None or row.get("messages") is not None:
+    if "body" not in row or row.get("prompt") is not None or row.get("messages") is not None:
         return False
     named = ("method" in row) + ("url" in row)
-    return named > 0 and "body" in row and (named == 2 or isinstance(row["body"], dict))
+    return named == 2 or (named == 1 and isinstance(row["body"], dict))
+
+
+def lacks_body(row: Mapping[str, Any]) -> bool:
+    """Whether a row that has no prompt would be a line of a batch file if it had a body."""
+    url = row.get("url")
+    return "method" in row and isinstance(url, str) and _endpoint_of(url[:_MAX_URL]) is not None
 
 
 def unwrap(line: Mapping[str, Any], models: Collection[str] | None) -> tuple[str, dict[str, Any]]:
@@ -119,7 +126,7 @@ def unwrap(line: Mapping[str, Any], models: Collection[str] | None) -> tuple[str
 def unknown_key(key: str) -> RowError:
     """The error of a key in a body that means nothing to us. (Beside the body it would be data.)"""
     found = meaning(key)
-    near = found.name if found.kind is Kind.MISSPELT else _nearest(key)
+    near = found.name if found.kind is Kind.MISSPELT else _nearest(key[:64])
     advice = f"did you mean {near}?" if near else "leave it out"
     return RowError(
         "unknown_field",
@@ -140,15 +147,17 @@ def _endpoint(line: Mapping[str, Any]) -> str:
             raise missing(name)
         if not isinstance(value, str):
             raise wrong_type(name, value, "a string")
-    if method != "POST" and str(method).upper() != "POST":
+    if str(method).upper() != "POST":
         raise RowError(
-            "unsupported_method", f"method is {shown(method)}; it must be POST", "method"
+            "unsupported_method",
+            f"method is {shown(method)}; in an OpenAI batch file it must be POST",
+            "method",
         )
-    endpoint = _endpoint_of(str(url))
+    endpoint = _endpoint_of(str(url)[:_MAX_URL])
     if endpoint is None:
         raise RowError(
             "unsupported_url",
-            f"url is {shown(url)}; pagemill answers {CHAT} and {COMPLETION}",
+            f"url is {shown(url)}; of OpenAI batch files pagemill answers {CHAT} and {COMPLETION}",
             "url",
         )
     return endpoint
@@ -268,4 +277,4 @@ def missing(name: str) -> RowError:
 @lru_cache(maxsize=1024)
 def _nearest(key: str) -> str | None:
     known = ("model", "max_completion_tokens", "top_logprobs", "tools", *_SERVICE, *_UNSUPPORTED)
-    return next(iter(difflib.get_close_matches(key[:64], known, 1, 0.8)), None)
+    return next(iter(difflib.get_close_matches(key, known, 1, 0.8)), None)

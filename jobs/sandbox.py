@@ -16,7 +16,7 @@ from typing import Any
 
 from jinja2 import Template, Undefined, nodes
 from jinja2.exceptions import SecurityError
-from jinja2.runtime import BlockReference, Context, LoopContext, Macro
+from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from jobs.text_growth import check_filter, check_method, check_operator, expanded_length
@@ -99,10 +99,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         check_method(function, args, kwargs)
-        if isinstance(function, LoopContext | Macro | BlockReference):
-            self.budget.step(self._literal_characters)
-            if isinstance(function, LoopContext):
-                args = tuple(self._counted(value, self._literal_characters) for value in args)
+        if isinstance(function, LoopContext):  # a loop that calls itself, with what it runs over
+            args = tuple(self._counted(value, self._literal_characters) for value in args)
         return self._spent(super().call(context, function, *args, **kwargs))
 
     def _bounded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

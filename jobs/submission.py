@@ -191,7 +191,7 @@ def _limited(blocks: Iterator[Block], limit: int | None) -> Iterator[Block]:
     left = limit
     for block in blocks:
         if left is not None:
-            block = block.slice(0, min(left, len(block.rows)))
+            block = block.slice(0, left)
             left -= len(block.rows)
         yield block
         if left == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,6 @@ MAX_TEXT = 1 << 20  # characters, or items of a list, that one step may make out
 _MAX_WRITTEN = 16 << 20  # characters of a whole value, written down
 _MAX_BITS = 4096  # of a number
 _MAX_INDENT = 16
-_LONG_NUMBER = re.compile(r"\d{7,}")  # as a width in a format
 
 
 def check_operator(operator: str, left: Any, right: Any) -> int:
@@ -32,8 +32,7 @@ def check_operator(operator: str, left: Any, right: Any) -> int:
         if _bits(left) + _bits(right) > _MAX_BITS:
             raise SecurityError("a product of numbers this big is not allowed")
     elif operator == "%" and isinstance(left, str | bytes):
-        values = right if isinstance(right, tuple) else (right,)
-        return _check_format(left, "%", values)
+        return _check_percent(left, right)
     elif operator == "+" and hasattr(left, "__len__") and hasattr(right, "__len__"):
         return len(left) + len(right)
     return 0
@@ -68,9 +67,9 @@ def check_method(
         longest = max((expanded_length(value) for value in values[0].values()), default=0)
         _at_most(len(text) * longest, "translate")
     elif name in ("format", "format_map"):
-        if name == "format_map" and values and isinstance(values[0], Mapping):
-            values = tuple(values[0].values())
-        _check_format(text, "{", values)
+        if name == "format_map":
+            args, kwargs = (), values[0] if values and isinstance(values[0], Mapping) else {}
+        _check_braces(text, args, kwargs)
 
 
 def check_filter(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -87,8 +86,8 @@ def check_filter(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
         _check_numbers(values)
     if isinstance(value, list | tuple | dict) and name in _WRITERS:
         expanded_length(value)
-    if name == "replace" and len(values) >= 2 and isinstance(value, str):
-        _check_replace(value, values[0], values[1])
+    if name == "replace" and len(values) >= 2:
+        _check_replace(value if isinstance(value, str) else str(value), values[0], values[1])
     elif name == "join":
         _check_join(value, values[0] if values else "")
     elif name in ("indent", "wordwrap") and isinstance(value, str):
@@ -101,7 +100,7 @@ def check_filter(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
     elif name == "tojson" and any(_is_over(indent, _MAX_INDENT) for indent in values):
         raise SecurityError(f"an indent over {_MAX_INDENT} is not allowed")
     elif name == "format" and isinstance(value, str):
-        _check_format(value, "%", values)
+        _check_percent(value, kwargs or tuple(args[1:]))
 
 
 _SIZED = frozenset({"batch", "center", "indent", "round", "slice", "wordwrap"})
@@ -154,13 +153,36 @@ def _check_join(values: Any, separator: Any) -> None:
         _at_most(len(values) * expanded_length(separator), "joining")
 
 
-def _check_format(text: str | bytes, mark: str, values: Sequence[Any]) -> int:
+def _check_percent(text: str | bytes, values: Any) -> int:
+    """`text % values`: each of a tuple is written once, those of an object by their names."""
     shown = text if isinstance(text, str) else text.decode("latin-1")
-    if _LONG_NUMBER.search(shown) or "%*" in shown:
+    if "%*" in shown:
         raise SecurityError("a format with a width like this is not allowed")
-    widest = max((int(n) for n in re.findall(r"\d+", shown)), default=0)
-    longest = max((expanded_length(value) for value in values), default=0)
-    return _at_most(shown.count(mark) * (widest + longest), "formatting", len(text))
+    if isinstance(values, Mapping):
+        values = [values.get(name) for name in re.findall(r"%\(([^)]*)\)", shown)]
+    return _check_format(shown, values if isinstance(values, tuple | list) else [values])
+
+
+def _check_braces(text: str | bytes, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """`text.format(*args, **kwargs)`."""
+    shown = text if isinstance(text, str) else text.decode("latin-1")
+    numbered = itertools.count()
+    written, widths = [], 0
+    for name in re.findall(r"\{([^{}:!.\[]*)", shown):
+        place = int(name) if name.isdecimal() else next(numbered) if not name else -1
+        value = args[place] if 0 <= place < len(args) else kwargs.get(name)
+        written.append(value)
+        if isinstance(value, int) and ":{" in shown:  # it may be a width
+            widths += abs(value)
+    return _check_format(shown, written, widths)
+
+
+def _check_format(text: str, written: Sequence[Any], widths: int = 0) -> int:
+    numbers = re.findall(r"\d+", text)
+    if any(len(number) > 6 for number in numbers):
+        raise SecurityError("a format with a width like this is not allowed")
+    widths += sum(map(int, numbers))
+    return _at_most(len(text) + widths + sum(map(expanded_length, written)), "formatting")
 
 
 def _at_most(size: int, what: str, allowed: int = 0) -> int:

@@ -13,7 +13,7 @@ import orjson
 
 from jobs import openai_lines
 from jobs.errors import RowError
-from jobs.keys import Kind, Meaning
+from jobs.keys import LONGEST_NAME, Kind, Meaning
 from jobs.messages import check_messages
 from jobs.parameters import check_parameter, shown, wrong_type
 from jobs.prompts import PromptRules
@@ -132,7 +132,8 @@ class RowValidator:
 
     def _judge(self, key: str) -> Meaning:
         found = self.rules.meaning(key)
-        if len(self._meanings) < 4096:  # a file in which every row has new keys stays bounded
+        # A file in which every row has new keys, or very long ones, stays bounded.
+        if len(self._meanings) < 4096 and len(key) <= LONGEST_NAME:
             self._meanings[key] = found
         return found
 
@@ -278,7 +279,7 @@ def _misspelt(key: str, near: str | None) -> RowError:
 
 
 def _missing_prompt(name: str, fields: Mapping[str, Any], named: bool) -> RowError:
-    if fields.get("url") is not None and "method" in fields and not named:
+    if openai_lines.lacks_body(fields) and not named:
         return openai_lines.missing("body")
     if name in fields:
         return RowError("missing_prompt", f"{name} is null; the model needs some text", name)

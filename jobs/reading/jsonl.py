@@ -6,13 +6,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from jobs.errors import InputError, RowError
+from jobs.openai_lines import is_batch_line
 from jobs.reading.blocks import BLOCK_BYTES, BLOCK_ROWS, Block
 from jobs.reading.lines import MAX_LINE_BYTES, READ_BYTES, split_lines
 from jobs.reading.sources import reading
@@ -160,10 +160,10 @@ def parse_object(line: bytes) -> dict[str, Any]:
         raise RowError("not_an_object", f'the line is {kind}; it must be an object {{"prompt": …}}')
     # A parser keeps one of two equal keys in silence. A second look is for lines only in which
     # a key's text stands twice, or which have more keys than it pays to search for.
-    body = value.get("body")
+    body = value.get("body") if is_batch_line(value) else None
     keys = (*value, *body) if isinstance(body, dict) else tuple(value)
     if len(keys) > _FEW_KEYS or _stand_twice(line, keys):
-        for key in _duplicates(line):
+        for key in _duplicates(line, body is not None):
             raise RowError("duplicate_key", f"the key {key[:100]!r} is there twice", key)
     return value
 
@@ -186,26 +186,23 @@ def _stand_twice(line: bytes, keys: tuple[str, ...]) -> bool:
     """Whether one of the keys is on the line more often than it is among `keys`."""
     pattern = _PATTERNS.get(keys)
     if pattern is None:
-        if len(_PATTERNS) == _MAX_PATTERNS:
-            return any(line.count(_quoted(key)) > 1 for key in keys)
-        pattern = re.compile(b"|".join(re.escape(_quoted(key)) for key in keys))
+        quoted = [b'"%s"' % key.encode() for key in keys]
+        if len(_PATTERNS) == _MAX_PATTERNS or sum(map(len, quoted)) > _MAX_PATTERN_BYTES:
+            return any(line.count(key) > 1 for key in quoted)
+        pattern = re.compile(b"|".join(map(re.escape, quoted)))
         _PATTERNS[keys] = pattern
     return len(pattern.findall(line)) != len(keys)
 
 
 # Rows of a file have the same few sets of keys. Where each row has new ones, it would take
-# longer to make a pattern than to look for the keys one by one.
+# longer to make a pattern than to look for the keys one by one, and memory to keep it.
 _PATTERNS: dict[tuple[str, ...], re.Pattern[bytes]] = {}
 _MAX_PATTERNS = 256
+_MAX_PATTERN_BYTES = 4096
 
 
-@lru_cache(maxsize=4096)
-def _quoted(key: str) -> bytes:
-    return b'"%s"' % key.encode()
-
-
-def _duplicates(line: bytes) -> list[str]:
-    """Keys that the outermost object has more than once, or the object that is its `body`.
+def _duplicates(line: bytes, in_body: bool) -> list[str]:
+    """Keys that the outermost object has more than once, or (if asked for) its `body`.
 
     Raises:
         RowError: `nesting_too_deep`.
@@ -215,7 +212,7 @@ def _duplicates(line: bytes) -> list[str]:
     except RecursionError:
         raise RowError("nesting_too_deep", "the line is nested too deep") from None
     found: list[str] = outermost.repeated
-    if isinstance(outermost.body, _Pairs):
+    if in_body and isinstance(outermost.body, _Pairs):
         found = found + [f"body.{key}" for key in outermost.body.repeated]
     return found
 

@@ -284,6 +284,7 @@ def test_a_bad_line_says_which_field_and_why(fields: dict[str, Any], code: str, 
             for url in (COMPLETION, "/completions", "http://h:8000/v1/completions")
         ),
         *((url, None) for url in ("/v1/embeddings", "/v1/responses", "/v1/score", "", "/", "//[")),
+        ("https://h/" + "x" * 10**6, None),
         *((url, None) for url in ("/v2/chat/completions", "https://h/v1/models", "chat")),
     ],
 )
@@ -354,8 +355,16 @@ def test_a_row_with_a_prompt_of_its_own_is_no_line(fields: dict[str, Any]) -> No
     assert orjson.loads(row.extra or b"") == {k: v for k, v in fields.items() if k != "prompt"}
 
 
-def test_a_scraped_page_is_no_line_either() -> None:
-    code, field, message = error({"url": "https://h/x", "body": "text"})
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"url": "https://h/x", "body": "text"},
+        {"url": "https://h/x", "method": "GET", "title": "t"},
+        {"body": {"text": "t"}},
+    ],
+)
+def test_a_scraped_page_is_no_line_either(fields: dict[str, Any]) -> None:
+    code, field, message = error(fields)
     assert (code, field) == ("missing_prompt", "prompt")
     assert "--prompt-column" in message
 

@@ -71,3 +71,14 @@ def test_the_size_of_a_chunk_is_bounded() -> None:
     for wrong in (0, 257, -1):
         with pytest.raises(UsageError, match="from 1 to 256"):
             check_chunk_rows(wrong)
+
+
+def test_rows_with_the_same_tools_stand_together_since_templates_write_tools_first() -> None:
+    rows = [
+        Row(1, messages=b"c"),
+        Row(2, messages=b"b", chat=b"tools"),
+        Row(3, messages=b"b"),
+        Row(4, prompt=b"a"),
+        Row(5, messages=b"c", chat=b"tools"),
+    ]
+    assert prefix_order(rows) == [2, 0, 1, 4, 3]

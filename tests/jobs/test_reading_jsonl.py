@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from jobs.errors import RowError
+from jobs.reading import jsonl
 from jobs.reading.jsonl import parse_object
 from jobs.reading.lines import MAX_LINE_BYTES
 from tests.support.submissions import prepare_lines
@@ -77,10 +78,24 @@ def test_a_line_of_python_with_nan_keeps_its_id(tmp_path: Path) -> None:
         b'{"prompt":"prompt"}',
         b'{"prompt":"a","x":{"prompt":1,"x":2}}',
         b'{"prompt":"a","x":{"y":1,"y":2}}',
+        b'{"prompt":"a","url":"u","method":"GET","body":{"y":1,"y":2}}',
+        b'{"url":"u","method":"POST","body":{"url":"u","method":1,"body":2,"x":{"url":3}}}',
     ],
 )
 def test_a_key_that_only_seems_to_be_there_twice_is_fine(line: bytes) -> None:
     assert parse_object(line) == orjson.loads(line)
+
+
+def test_keys_that_are_new_in_every_row_take_bounded_memory() -> None:
+    jsonl._PATTERNS.clear()
+    long = b"k" * 100_000
+    for i in range(2000):
+        parse_object(b'{"prompt":"a","%d":1}' % i)
+        parse_object(b'{"prompt":"a","%d%s":1}' % (i, long))
+        with pytest.raises(RowError, match="twice"):
+            parse_object(b'{"%d":"a","%d":1}' % (i, i))
+    assert sum(len(key) for keys in jsonl._PATTERNS for key in keys) < 10_000
+    jsonl._PATTERNS.clear()
 
 
 def test_the_message_tells_the_byte_or_the_column() -> None:

@@ -49,6 +49,15 @@ def test_a_template_that_cannot_work_is_refused_with_its_line(source: str, said:
         PromptTemplate(source)
 
 
+def test_an_undefined_variable_that_is_called_or_joined_is_undefined_too() -> None:
+    for source in (
+        *("{{ nope() }}", "{{ nope ~ 'x' }}", "{{ nope|join }}", "{{ nope.x }}"),
+        *("{% for x in nope %}{% endfor %}", "{{ nope + 1 }}", "{{ nope % 1 }}"),
+    ):
+        with pytest.raises(RowError, match="'nope' is undefined"):
+            PromptTemplate(source).render({})
+
+
 def test_an_undefined_variable_names_itself_and_the_columns() -> None:
     with pytest.raises(RowError, match=r"'nope' is undefined \(the row has: a, b\)") as caught:
         PromptTemplate("{{ nope }}").render({"a": 1, "b": 2})
@@ -95,6 +104,7 @@ ATTACKS = [
     "{{ '{:1000000000}'.format(1) }}",
     "{{ '{:{w}}'.format(1, w=1000000000) }}",
     "{{ ('{0}' * 9999).format('x' * 500000) }}",
+    "{{ ('{0:{w}}' * 999).format(1, w=1000000) }}",
     "{{ '{a:999999}{a:999999}{a:999999}'.format_map({'a': 1}) }}",
     "{{ s.replace('x', 'y' * 500000) }}",
     "{{ ('y' * 500000).join(range(50000)|map('string')|list) }}",
@@ -104,6 +114,10 @@ ATTACKS = [
     # What grows in a loop
     "{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
     "{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
+    "{% set n = namespace(x='x') %}{% for i in range(99) %}"
+    "{% set n.x = n.x.replace('x', 'xx') %}{% endfor %}",
+    "{% set n = namespace(x='x') %}{% for i in range(99) %}"
+    "{% set n.x = n.x|replace('x', 'xx') %}{% endfor %}",
     "{% set n = namespace(x=[0]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
     "{% set n = namespace(x='x') %}{% for i in range(99) %}"
     "{% set n.x %}{{ n.x }}{{ n.x }}{% endset %}{% endfor %}",
@@ -115,6 +129,11 @@ ATTACKS = [
     "{% set x %}{% for i in range(99999) %}"
     + "a text of some length " * 50
     + "{% endfor %}{% endset %}",
+    "{% for a in [1] recursive %}{{ loop(range(99999)) if loop.depth == 1 }}"
+    + "a text of some length " * 300
+    + "{% endfor %}",
+    "{% macro f() %}" + "text " * 1000 + "{% endmacro %}{% set x %}{% for i in range(99999) %}"
+    "{{ f() }}{% endfor %}{% endset %}",
     "{{ lipsum(n=1000000) }}",
 ]
 
@@ -184,6 +203,10 @@ ORDINARY = [
     "{% for x in tree recursive %}[{{ x.name }}{{ loop(x.children) if x.children }}]{% endfor %}",
     "{{ s ~ '-' ~ 3 ~ none ~ tags }}{{ s|join('.') }}{{ tags|join(', ') }}",
     "{{ '%s of %d' % (s, 3) }}{{ '{:>8} {a!r}'.format(s, a=1) }}{{ '%5.2f'|format(2.5) }}",
+    "{{ '%(s)s %(tags)s' % {'s': s, 'tags': tags, 'x': long * 2} }}{{ '%s%%' % 5 }}",
+    "{{ '{0}{0}{s}'.format(s, s=long)|length }}{{ '{} {}'.format(1, 'b') }}{{ '{{}}'.format() }}",
+    "{{ '{:{w}}|'.format(s, w=9) }}{{ '{a[0]} {b.real}'.format(a=tags, b=3) }}",
+    "{{ '{s}'.format_map({'s': s}) }}{{ '%(a)s'|format(a=1) }}{{ 15|replace(5, 6) }}",
     "{{ s.replace('l', 'L') }}{{ s|replace('l', 'L') }}{{ '-' * 10 }}{{ s|center(30) }}",
     "{% macro f(a, b=2) %}<{{ a }}{{ b }}{{ caller() if caller is defined }}>{% endmacro %}"
     "{{ f(1) }}{% call f(3) %}inside{% endcall %}",
