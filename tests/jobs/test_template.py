@@ -179,8 +179,8 @@ def test_what_goes_on_and_on_ends_after_some_steps(
 
 
 def test_a_rendering_ends_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.05)
-    with pytest.raises(RowError, match=r"over 0\.05 seconds"):
+    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.0)
+    with pytest.raises(RowError, match="over 0 seconds"):
         PromptTemplate(ENDLESS[0]).render({})
 
 
