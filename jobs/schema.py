@@ -20,7 +20,8 @@ NORMALIZED = pa.schema(
         pa.field("line", pa.int64(), nullable=False),
         pa.field("custom_id", pa.string()),
         pa.field("prompt", pa.string()),  # exactly one of prompt and messages is set
-        pa.field("messages", pa.string()),  # JSON: [{"role": …, "content": "…"}, …]
+        # JSON: [{"role": …, "content": …}, …]; further keys, such as tool_calls, come after these
+        pa.field("messages", pa.string()),
         # JSON: what the chat template gets beside the messages, or null:
         # {"tools": […], "template_kwargs": {…}}
         pa.field("chat", pa.string()),
