@@ -111,8 +111,9 @@ class Sender:
             yield self._connection
         except Exception as error:  # whatever a broker's client raises
             self.close()
+            said = str(error).strip().rstrip(".") or type(error).__name__
             raise BrokerError(
-                f"the broker {self._settings.shown_broker_url} cannot be used: {error}"
+                f"the broker {self._settings.shown_broker_url} cannot be used: {said}"
             ) from error
 
 

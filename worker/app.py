@@ -103,13 +103,13 @@ def _drop_connection() -> None:
 
 
 # Celery's loggers of lost connections, and of acknowledgements that did not get through.
-_TALKATIVE = ("celery.worker.consumer.consumer", "celery.worker.request")
+_TALKATIVE = ("celery.worker.consumer.consumer", "celery.worker.loops", "celery.worker.request")
 
 
 class _OncePerFault(logging.Filter):
-    """Lets what is logged at each attempt through once in a while, and without tracebacks.
+    """Lets what is logged at each attempt through once in a while, as a warning in a line.
 
-    An attempt can fail five times a second, for hours.
+    An attempt can fail five times a second, for hours, and does no harm.
 
     Args:
         faults: errors whose traceback tells nothing.
@@ -127,4 +127,5 @@ class _OncePerFault(logging.Filter):
         self._said[record.msg] = now
         if record.exc_info and isinstance(record.exc_info[1], self._faults):
             record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
         return True

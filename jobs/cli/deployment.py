@@ -46,7 +46,7 @@ class Deployment:
 
         try:
             wake_workers(self.settings, lambda: self.store.chunks_to_wake(model=model))
-        except BrokerError as error:
+        except (BrokerError, DatabaseError) as error:
             note(
                 f"Workers could not be woken: {error}. The job is queued all the same; they look "
                 "into the database every few seconds and will find it."

@@ -13,7 +13,7 @@ import typer
 
 from jobs.cli.console import note
 from jobs.cli.deployment import Deployment
-from jobs.cli.watching import POLL_SECONDS, Display
+from jobs.cli.watching import POLL_SECONDS, Display, Watched
 from jobs.cli.worker import worker_hint
 from jobs.cli.worker_process import WorkerProcess
 from jobs.states import JobState
@@ -75,15 +75,17 @@ class Supervisor:
         Raises:
             typer.Exit: the worker left, or was told to leave, before the end of the job.
         """
+        watched = Watched(self._deployment, self._job.id)
         while True:
             # First the process, then the job: a worker ends after the last thing it did.
             code = self._worker.returncode
-            progress = self._deployment.store.progress(self._job.id)
-            self._display(progress)
-            if progress.job.state.terminal:
-                return progress.job
+            progress = watched.progress()
+            if progress is not None:
+                self._display(progress)
+                if progress.job.state.terminal:
+                    return progress.job
             self._forward_signal()
-            if code is not None:
+            if code is not None and progress is not None:
                 self._after_end(code, progress.job, progress.counts.rows)
             time.sleep(POLL_SECONDS)
 

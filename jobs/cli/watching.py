@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from jobs.cli.console import console, note, plural
 from jobs.cli.deployment import Deployment
 from jobs.cli.shapes import cached_share, unanswered
 from jobs.cli.worker import worker_hint
+from jobs.errors import DatabaseError
 from jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
+AWAY_SECONDS = 120.0  # that a database may be away
 LINE_SECONDS = 5.0  # between progress lines where there is no terminal
 PATIENCE_SECONDS = 5.0  # until a job without a worker is told: one may just be starting
 _RATE_WINDOW = 10.0
@@ -38,19 +40,50 @@ def follow(
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     settle_at = 0.0
+    watched = Watched(deployment, job_id)
     while True:
-        progress = deployment.store.progress(job_id)
-        display(progress)
-        if progress.job.state.terminal:
-            return progress
+        progress = watched.progress()
+        if progress is not None:
+            display(progress)
+            if progress.job.state.terminal:
+                return progress
         now = time.monotonic()
         if deadline is not None and now >= deadline:
             return None
-        if _wants_settling(progress) and now >= settle_at:
-            deployment.settle(progress.job.id)
+        if progress is not None and _wants_settling(progress) and now >= settle_at:
+            with contextlib.suppress(DatabaseError):  # which the next look meets as well
+                deployment.settle(progress.job.id)
             settle_at = time.monotonic() + SETTLE_SECONDS
             continue
         time.sleep(POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - now))
+
+
+class Watched:
+    """A job that is looked at again and again; a database that is away is waited for."""
+
+    def __init__(self, deployment: Deployment, job_id: str) -> None:
+        self._deployment = deployment
+        self._job_id = job_id
+        self._away_since: float | None = None
+
+    def progress(self) -> JobProgress | None:
+        """How far the job is; None if the database is away just now.
+
+        Raises:
+            DatabaseError: it has been away for too long.
+        """
+        try:
+            progress = self._deployment.store.progress(self._job_id)
+        except DatabaseError as error:
+            now = time.monotonic()
+            if self._away_since is None:
+                self._away_since = now
+                note(f"Waiting for the database: {error}")
+            elif now - self._away_since > AWAY_SECONDS:
+                raise
+            return None
+        self._away_since = None
+        return progress
 
 
 def _wants_settling(progress: JobProgress) -> bool:
@@ -120,7 +153,7 @@ def progress_line(progress: JobProgress, speed: float | None) -> str:
     return "  ".join(parts)
 
 
-@contextmanager
+@contextlib.contextmanager
 def progress_display() -> Iterator[Display]:
     """A progress bar on stderr; where that is no terminal, a line now and then."""
     if sys.stderr.isatty():

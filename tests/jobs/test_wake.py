@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -117,6 +118,34 @@ def test_the_name_of_a_queue_has_its_limits() -> None:
     long, other = (queue_of("x" * length) for length in (5000, 5001))
     assert long != other
     assert len(long) < 100
+
+
+# ---- ways to Redis
+
+
+def test_through_a_unix_socket(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="redis-") as short:  # as the path of a socket must be
+        server = RedisServer(tmp_path, "--unixsocket", f"{short}/redis.sock")
+        server.start()
+        settings = settings_of(f"redis+socket://{short}/redis.sock?virtual_host=2")
+        assert wake_workers(settings, lambda: wake_ups(1)) == 1
+        assert take(settings) == [("job0", "chunk0")]
+        with server.client() as client:
+            assert list(client.info("keyspace")) == ["db2"]
+        server.kill()
+
+
+def test_through_sentinels(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "master")
+    server.start()
+    sentinel = RedisServer.sentinel(tmp_path / "sentinel", "ours", server)
+    sentinel.start()
+    here = f"sentinel://127.0.0.1:{sentinel.port}"
+    settings = settings_of(f"{here};{here}/0?master_name=ours")
+    assert wake_workers(settings, lambda: wake_ups(1)) == 1
+    assert take(settings) == [("job0", "chunk0")]
+    sentinel.kill()
+    server.kill()
 
 
 # ---- brokers that are away

@@ -8,21 +8,29 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.support.deployment import Deployment
+from jobs.database import Database
+from jobs.store import Store
+from tests.support.deployment import Deployment, deployed
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 CI = (ROOT / ".ci" / "run").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, section: str | None = None) -> list[str]:
+    """The blocks of a language, in all of the page or under one heading."""
+    text = README if section is None else README.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
+
+ON_SERVERS = "On Redis and PostgreSQL"
 
 MAKE = [b for b in blocks("bash") if all(line.startswith("make ") for line in b.splitlines())]
-SHELL = [b for b in blocks("bash") if b not in MAKE]
+SERVERS = blocks("bash", section=ON_SERVERS)
+SHELL = [b for b in blocks("bash") if b not in MAKE + SERVERS]
 
 
 def test_every_block_is_of_a_kind_that_is_checked():
@@ -30,6 +38,7 @@ def test_every_block_is_of_a_kind_that_is_checked():
     assert set(fences) == {"bash", "python", "text"}
     assert MAKE
     assert SHELL
+    assert SERVERS
 
 
 @pytest.mark.parametrize("command", sorted({line for b in MAKE for line in b.splitlines()}))
@@ -37,25 +46,50 @@ def test_make_targets_are_run_by_ci(command):
     assert re.search(rf"^{command}$", CI, re.MULTILINE), f".ci/run does not run `{command}`"
 
 
-def test_the_session_runs_as_written(tmp_path):
-    """The shell blocks and then the Python blocks, in a folder like a fresh clone."""
-    deployment = Deployment(tmp_path / "home")
-    place = tmp_path / "clone"
-    place.mkdir()
-    (place / "examples").symlink_to(ROOT / "examples")
-    bin_folder = Path(sys.executable).parent
-    env = {**deployment.env, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+class Clone:
+    """A folder like a fresh clone, and the programs of this environment."""
 
-    def run(*command: str) -> str:
-        done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True)
+    def __init__(self, folder: Path, deployment: Deployment) -> None:
+        self.folder = folder
+        self.folder.mkdir()
+        (self.folder / "examples").symlink_to(ROOT / "examples")
+        bin_folder = Path(sys.executable).parent
+        self.env = {**deployment.env, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+
+    def run(self, *command: str) -> str:
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.env, capture_output=True, text=True
+        )
         assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    printed = run("bash", "-eu", "-c", "\n".join(SHELL))
+
+def test_the_session_runs_as_written(tmp_path):
+    """The shell blocks and then the Python blocks."""
+    clone = Clone(tmp_path / "clone", Deployment(tmp_path / "home"))
+    printed = clone.run("bash", "-eu", "-c", "\n".join(SHELL))
     assert '"custom_id":"ticket-0003"' in printed.replace('": ', '":')
-    assert (place / "answers.parquet").exists()
+    assert (clone.folder / "answers.parquet").exists()
     for block in blocks("python"):
-        assert "ticket-0001" in run(sys.executable, "-c", block)
+        assert "ticket-0001" in clone.run(sys.executable, "-c", block)
+
+
+def test_the_session_on_servers_runs_as_written(tmp_path):
+    """The names that the blocks give defaults for lead to servers that tests may use."""
+    with deployed(tmp_path / "home", "postgresql+redis") as deployment:
+        clone = Clone(tmp_path / "clone", deployment)
+        clone.env["REDIS_URL"] = clone.env.pop("PAGEMILL_BROKER_URL")
+        clone.env["POSTGRES_URL"] = clone.env.pop("PAGEMILL_DATABASE_URL")
+        clone.env["SHARED_FOLDER"] = clone.env.pop("PAGEMILL_STORAGE_URL")
+        printed = clone.run("bash", "-eu", "-c", "\n".join(SERVERS))
+        answers = pq.read_table(clone.folder / "tickets.parquet")
+        assert answers["custom_id"].to_pylist() == [f"ticket-{n:04d}" for n in range(1, 13)]
+        assert all(answers["text"].to_pylist())
+        assert printed.count("smollm2-135m") >= 2  # of `workers`
+        database = Database(deployment.settings.database_url)
+        left = Store(database).workers(all=True)
+        database.close()
+        assert [worker.status.state for worker in left] == ["stopped"] * 2
 
 
 def test_links_lead_somewhere():

@@ -8,6 +8,8 @@ import shutil
 import tempfile
 import uuid
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, create_engine, make_url
@@ -42,6 +44,39 @@ def client_folder() -> Path:
     found = shutil.which("psql")
     assert found is not None, f"with {GIVEN}, the tests need psql on the PATH"
     return Path(found).parent
+
+
+def cut_connections(url: str) -> None:
+    """Close all connections to a database, as a restart of the server would."""
+    name = make_url(url).database
+    _administer(
+        _server(),
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
+    )
+
+
+@contextmanager
+def nobody_let_in(url: str) -> Iterator[None]:
+    """A database that is away: who is in is cut off, and nobody gets in."""
+    name = make_url(url).database
+    _administer(_server(), f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    cut_connections(url)
+    try:
+        yield
+    finally:
+        _administer(_server(), f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+
+def connections(url: str) -> int:
+    """How many there are to a database."""
+    engine = create_engine(_server())
+    try:
+        with engine.connect() as connection:
+            return connection.exec_driver_sql(
+                f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{make_url(url).database}'"
+            ).scalar_one()
+    finally:
+        engine.dispose()
 
 
 @functools.cache

@@ -64,8 +64,23 @@ class RedisServer:
         self.folder = folder
         self.port = free_port() if port is None else port
         self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._options = options
+        self._command: tuple[str, ...] = (
+            "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder),
+            "--appendonly", "yes", "--save", "", *options,
+        )  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def sentinel(cls, folder: Path, name: str, master: RedisServer) -> RedisServer:
+        """A sentinel that watches a master."""
+        made = cls(folder)
+        folder.mkdir()
+        (folder / "sentinel.conf").write_text(
+            f"port {made.port}\nbind 127.0.0.1\ndir {folder}\n"
+            f"sentinel monitor {name} 127.0.0.1 {master.port} 1\n"
+        )
+        made._command = (str(folder / "sentinel.conf"), "--sentinel")
+        return made
 
     def url_with(self, user: str) -> str:
         """Its URL with a name and a password, as in `me:secret`."""
@@ -75,14 +90,7 @@ class RedisServer:
         """Start it, with the data it had, and wait until it answers."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "redis.log", "ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    _program(), "--port", str(self.port), "--bind", "127.0.0.1",
-                    "--dir", str(self.folder), "--appendonly", "yes", "--save", "",
-                    *self._options,
-                ],
-                stdout=log, stderr=log,
-            )  # fmt: skip
+            self._process = subprocess.Popen([_program(), *self._command], stdout=log, stderr=log)
         deadline = time.monotonic() + 20
         while not self._answers():
             assert self._process.poll() is None, (self.folder / "redis.log").read_text()

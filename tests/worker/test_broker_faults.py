@@ -243,6 +243,21 @@ def test_two_models_do_not_take_each_others_messages(redis, settings):
         assert sender.waiting("other") == 5
 
 
+def test_a_user_of_redis_that_may_touch_our_keys_only(redis, settings):
+    redis.start()
+    with redis.client() as client:
+        client.acl_setuser(
+            "us", enabled=True, passwords=["+secret"], keys=[f"{settings.queue}:*"],
+            categories=["+@all"],
+        )  # fmt: skip
+        client.config_set("requirepass", "other")
+    ours = dataclasses.replace(settings, broker_url=redis.url_with("us:secret"))
+    with Drainer(ours) as drainer:
+        until("a connection", lambda: drainer.consumer.connected)
+        each_once(drainer, submit(drainer, 10), 10)
+        assert drainer.slots.woken_at > 0
+
+
 def test_without_a_broker_a_worker_wakes_itself(settings):
     alone = dataclasses.replace(settings, broker_url="memory://localhost")
     with Drainer(alone) as drainer:

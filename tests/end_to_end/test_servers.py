@@ -1,0 +1,123 @@
+"""Three workers on Redis and PostgreSQL, while all of them and both servers are ill-treated."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+
+import pytest
+
+from jobs.database import Database
+from jobs.store import Store
+from tests.support import postgres
+from tests.support.crashes import ENGINE, check_answers, check_books, rows
+from tests.support.deployment import Deployment, wait_for
+from tests.support.redis_server import RedisServer
+
+FAULTS = ["worker"] * 5 + ["engine"] * 5 + ["cut"] * 2 + ["flush", "redis_dies"]
+ROWS_BETWEEN = 8  # rows that are finished between two faults
+
+
+@pytest.mark.timeout(600)
+def test_no_fault_loses_doubles_or_changes_a_row(tmp_path, tiny_model, calm_answers):
+    seed = time.time_ns()
+    print(f"random seed {seed}")
+    redis = RedisServer(tmp_path / "redis")
+    redis.start()
+    database_url = postgres.create_database()
+    try:
+        deployment = Deployment(tmp_path / "home", database_url=database_url, broker_url=redis.url)
+        job = deployment.submit(rows(), tiny_model, "--chunk-rows", "12")
+        with Storm(deployment, redis, job, tiny_model, random.Random(seed)) as storm:
+            storm.run()
+        check_answers(calm_answers, deployment.results(job))
+        check_books(deployment, job)
+    finally:
+        redis.kill()
+        postgres.drop_database(database_url)
+
+
+class Storm:
+    """Three workers that are started again when they were killed, and only then."""
+
+    def __init__(self, deployment, redis, job, model, rng):
+        self.deployment = deployment
+        self.redis = redis
+        self.job = job
+        self.model = model
+        self.rng = rng
+        self.database = Database(deployment.settings.database_url)
+        self.store = Store(self.database)
+        self.workers = []
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self):
+        for _ in range(3):
+            self.start_worker()
+        return self
+
+    def __exit__(self, *error):
+        self._stack.close()
+        self.database.close()
+
+    def run(self):
+        """All faults in a random order, then the end of the job and of its workers."""
+        faults = self.rng.sample(FAULTS, len(FAULTS))
+        print(f"faults: {faults}")
+        for fault in faults:
+            self.let_rows_finish(ROWS_BETWEEN)
+            time.sleep(self.rng.uniform(0, 0.5))
+            assert not self.ended(), "too quick for all faults"
+            getattr(self, fault)()
+        wait_for("the end of the job", self.ended, 240)
+        for worker in self.workers:
+            assert worker.wait(60) == 0, worker.logged()
+
+    def worker(self):
+        victim = self.a_ready_worker()
+        engine = victim.engine()
+        victim.kill()
+        if engine is not None:
+            engine.wait(20)  # its pipe is closed: it must end by itself
+        self.workers.remove(victim)
+        self.start_worker()
+
+    def engine(self):
+        wait_for("an engine", lambda: self.a_ready_worker().kill_engine())
+
+    def cut(self):
+        postgres.cut_connections(self.deployment.settings.database_url)
+
+    def flush(self):
+        with self.redis.client() as client:
+            client.flushall()
+
+    def redis_dies(self):
+        self.redis.kill()
+        self.let_rows_finish(2 * ROWS_BETWEEN)
+        self.redis.start()
+
+    def start_worker(self):
+        worker = self.deployment.worker(
+            self.model, *ENGINE, "--concurrency", "2", "--exit-when-done", self.job
+        )
+        self.workers.append(self._stack.enter_context(worker))
+
+    def a_ready_worker(self):
+        def ready():
+            return [w for w in self.workers if w.alive and "ready for chunks" in w.logged()]
+
+        return self.rng.choice(wait_for("a worker that is ready", ready))
+
+    def let_rows_finish(self, number):
+        before = self.store.progress(self.job).counts.rows
+        wait_for(
+            "finished rows",
+            lambda: self.store.progress(self.job).counts.rows >= before + number or self.ended(),
+        )
+        for worker in self.workers:
+            assert worker.alive or self.ended(), f"it died by itself:\n{worker.logged()}"
+
+    def ended(self):
+        return self.store.job(self.job).state.terminal
