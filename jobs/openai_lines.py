@@ -83,6 +83,8 @@ def is_batch_line(row: Mapping[str, Any]) -> bool:
     """Whether a row is a line of a batch file, and not a row whose data have such names."""
     if "body" not in row or row.get("prompt") is not None or row.get("messages") is not None:
         return False
+    if all(row.get(key) is None for key in LINE_KEYS):
+        return False
     named = ("method" in row) + ("url" in row)
     return named == 2 or (named == 1 and isinstance(row["body"], dict))
 

@@ -6,7 +6,7 @@ A row that cannot be answered becomes an error row; nothing that a row holds rai
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
@@ -57,18 +57,9 @@ class RowValidator:
 
     def validate(self, line: int, fields: Mapping[str, Any]) -> Row:
         """The row of the given keys and values; never raises RowError."""
-        wrapped = "body" in fields and self._unwraps and openai_lines.is_batch_line(fields)
+        wrapped = self._is_line(fields)
         keys = self._sort_line(fields) if wrapped else self._sort(fields, "")
-        error = keys.error
-        custom_id = extra = None
-        try:
-            extra = _dump_extra(keys.extras) if self._collect_extra and keys.extras else None
-        except RowError as caught:
-            error = error or caught
-        try:
-            custom_id = check_custom_id(fields.get("custom_id"))
-        except RowError as caught:
-            error = error or caught
+        custom_id, extra, error = self._kept(fields, keys)
         try:
             if error is None and wrapped:
                 return self._body(line, fields, custom_id, extra)
@@ -79,6 +70,39 @@ class RowValidator:
             error = caught
         assert error is not None
         return refused(line, error, custom_id, extra)
+
+    def refuse(
+        self, line: int, fields: Mapping[str, Any], error: RowError, unsure: Collection[str] = ()
+    ) -> Row:
+        """The error row of the given keys and values, with what is kept of them.
+
+        Args:
+            unsure: keys whose value is not known, and not kept.
+        """
+        keys = self._sort_line(fields) if self._is_line(fields) else self._sort(fields, "")
+        keys.extras = {name: v for name, v in keys.extras.items() if name not in unsure}
+        known = {} if "custom_id" in unsure else fields
+        custom_id, extra, _ = self._kept(known, keys)
+        return refused(line, error, custom_id, extra)
+
+    def _is_line(self, fields: Mapping[str, Any]) -> bool:
+        return "body" in fields and self._unwraps and openai_lines.is_batch_line(fields)
+
+    def _kept(
+        self, fields: Mapping[str, Any], keys: _Keys
+    ) -> tuple[str | None, bytes | None, RowError | None]:
+        """The custom id and the user's own data, where they can be read, and the first error."""
+        error = keys.error
+        custom_id = extra = None
+        try:
+            extra = _dump_extra(keys.extras) if self._collect_extra and keys.extras else None
+        except RowError as caught:
+            error = error or caught
+        try:
+            custom_id = check_custom_id(fields.get("custom_id"))
+        except RowError as caught:
+            error = error or caught
+        return custom_id, extra, error
 
     def _body(
         self, line: int, fields: Mapping[str, Any], custom_id: str | None, extra: bytes | None

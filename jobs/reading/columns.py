@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,11 +23,14 @@ class Columns:
         read: those whose values are checked row by row.
         nested: those of them that hold objects, in which null means left out.
         carried: source column and its field in the normalized copy.
+        mixed: whether a row may be a line of an OpenAI batch file or a plain row. `method`, `url`
+            and `body` are carried then, too: they are data of the plain rows.
     """
 
     read: tuple[str, ...]
     nested: tuple[str, ...]
     carried: tuple[tuple[str, pa.Field], ...]
+    mixed: bool
 
 
 def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
@@ -41,11 +44,17 @@ def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
     if twice:
         raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them")
     read, nested, carried = [], [], []
-    is_batch_file = holds_batch_lines(schema.names, rules)
+    has_lines = not rules.named and set(schema.names) >= LINE_KEYS
+    has_plain_rows = _may_hold_plain_rows(schema)
+    if has_plain_rows:  # columns of other types are data, as in a table of web pages
+        has_lines = has_lines and all(_fits(schema.field(name), Kind.LINE) for name in LINE_KEYS)
+    mixed = has_lines and has_plain_rows
     for field in schema:
         found = rules.meaning(field.name)
-        if is_batch_file and field.name in LINE_KEYS:
+        if has_lines and field.name in LINE_KEYS:
             found = Meaning(Kind.LINE)
+            if mixed:
+                carried.append(field)
         if field.name == "logprobs" and _is_list(field.type):
             found = Meaning(Kind.DATA)  # of an answer: the file is the output of another job
         if found.kind is Kind.MISSPELT:
@@ -60,16 +69,19 @@ def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
         read.append(field.name)
         if _holds_objects(field.type, found.kind):
             nested.append(field.name)
-    if not is_batch_file:
+    if not has_lines:
         _check_prompt(name, schema, rules)
     if rules.template is not None:  # it may use every column
         read = schema.names
-    return Columns(tuple(read), tuple(nested), _carry(carried))
+    return Columns(tuple(read), tuple(nested), _carry(carried), mixed)
 
 
-def holds_batch_lines(names: Collection[str], rules: PromptRules) -> bool:
-    """Whether the rows are lines of an OpenAI batch file."""
-    return not rules.named and set(names) >= LINE_KEYS and not {"prompt", "messages"} & set(names)
+def _may_hold_plain_rows(schema: pa.Schema) -> bool:
+    """Whether a row may have a prompt or messages; in a column of nulls none has."""
+    return any(
+        name in schema.names and not types.is_null(schema.field(name).type)
+        for name in ("prompt", "messages")
+    )
 
 
 def without_views(kind: pa.DataType) -> pa.DataType:
@@ -136,18 +148,23 @@ def _check_prompt(name: str, schema: pa.Schema, rules: PromptRules) -> None:
 
 
 def _check_type(name: str, schema: pa.Schema, field: pa.Field, kind: Kind) -> None:
-    value = field.type.value_type if types.is_dictionary(field.type) else field.type
-    if kind in (Kind.PARAMETER, Kind.CHAT, Kind.LINE):
-        wanted, fits = _TYPES[field.name]
-    elif kind in _OTHER_TYPES:
-        wanted, fits = _OTHER_TYPES[kind]
-    else:
-        return
-    if not (fits(value) or types.is_null(value)):
+    if not _fits(field, kind):
         raise InputError(
-            f"the column {field.name!r} of {name} is {field.type}; it must be {wanted} "
-            f"(columns: {_listed(schema)})"
+            f"the column {field.name!r} of {name} is {field.type}; it must be "
+            f"{_wanted(field, kind)[0]} (columns: {_listed(schema)})"
         )
+
+
+def _fits(field: pa.Field, kind: Kind) -> bool:
+    value = field.type.value_type if types.is_dictionary(field.type) else field.type
+    return bool(types.is_null(value)) or _wanted(field, kind)[1](value)
+
+
+def _wanted(field: pa.Field, kind: Kind) -> tuple[str, Callable[[pa.DataType], bool]]:
+    """The type that a column must have, in words, and whether one is it."""
+    if kind in (Kind.PARAMETER, Kind.CHAT, Kind.LINE):
+        return _TYPES[field.name]
+    return _OTHER_TYPES.get(kind, ("of any type", lambda _: True))
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -171,15 +188,23 @@ def _is_list_of(fits: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], 
 
 
 def _is_messages(kind: pa.DataType) -> bool:
-    if not (_is_list(kind) and types.is_struct(kind.value_type)):
+    if not _is_list(kind):
         return False
-    return {"role", "content"} <= {field.name for field in kind.value_type}
+    message = kind.value_type
+    if types.is_null(message):  # of lists that are all empty
+        return True
+    return types.is_struct(message) and {"role", "content"} <= {field.name for field in message}
 
 
 def _holds_objects(kind: pa.DataType, meant: Kind) -> bool:
-    """Whether there are objects in it, beside those that messages are."""
+    """Whether there are objects in it, beside those that messages are.
+
+    A column of nulls may hold some in the next file of a folder.
+    """
     while _is_list(kind):
         kind = kind.value_type
+    if types.is_null(kind):
+        return True
     if meant is Kind.MESSAGES:
         return any(field.name == "tool_calls" for field in kind)
     return bool(types.is_struct(kind))

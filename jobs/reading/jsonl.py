@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -117,8 +117,13 @@ class JsonLines:
                     "line_too_long", f"the line is over the limit of {MAX_LINE_BYTES >> 20} MiB"
                 )
             fields = parse_object(line)
+            repeated = repeated_keys(line, fields)
         except RowError as error:
             return self._salvage(number, line, error)
+        if repeated:
+            key = ".".join(repeated[0])
+            twice = RowError("duplicate_key", f"the key {key[:100]!r} is there twice", key)
+            return self._validator.refuse(number, fields, twice, _unsure(repeated))
         return self._validator.validate(number, fields)
 
     def _salvage(self, number: int, line: bytes | None, error: RowError) -> Row:
@@ -130,14 +135,15 @@ class JsonLines:
         if line is not None and error.code == "invalid_json" and _is_pythons(line):
             try:
                 fields = json.loads(line)
-            except (ValueError, RecursionError):
+                repeated = repeated_keys(line, fields) if isinstance(fields, dict) else []
+            except (ValueError, RecursionError, RowError):
                 fields = None
             if isinstance(fields, dict):
                 row = self._validator.validate(number, fields)
-                if row.error is not None and row.error.field is not None:
+                if row.error is not None and row.error.field is not None and not repeated:
                     return row
                 error = RowError("invalid_json", "NaN and Infinity are not JSON; write null")
-                return refused(number, error, row.custom_id)
+                return self._validator.refuse(number, fields, error, _unsure(repeated))
         return refused(number, error)
 
 
@@ -148,8 +154,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     """The JSON object on a line.
 
     Raises:
-        RowError: `invalid_utf8`, `nesting_too_deep`, `invalid_json`, `not_an_object` or
-            `duplicate_key`.
+        RowError: `invalid_utf8`, `nesting_too_deep`, `invalid_json` or `not_an_object`.
     """
     try:
         value = orjson.loads(line)
@@ -158,14 +163,26 @@ def parse_object(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         kind = "a list" if isinstance(value, list) else "a string, number, true, false or null"
         raise RowError("not_an_object", f'the line is {kind}; it must be an object {{"prompt": …}}')
-    # A parser keeps one of two equal keys in silence. A second look is for lines only in which
-    # a key's text stands twice, or which have more keys than it pays to search for.
-    body = value.get("body") if is_batch_line(value) else None
-    keys = (*value, *body) if isinstance(body, dict) else tuple(value)
-    if len(keys) > _FEW_KEYS or _stand_twice(line, keys):
-        for key in _duplicates(line, body is not None):
-            raise RowError("duplicate_key", f"the key {key[:100]!r} is there twice", key)
     return value
+
+
+def repeated_keys(line: bytes, fields: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Keys that the object on a line has more than once: `("prompt",)`, `("body", "prompt")`.
+
+    A parser keeps one of two equal keys in silence. A second look is for lines only in which
+    a key's text stands twice, or which have more keys than it pays to search for.
+
+    Args:
+        fields: the object, as `parse_object` read it.
+
+    Raises:
+        RowError: `nesting_too_deep`.
+    """
+    body = fields.get("body") if is_batch_line(fields) else None
+    keys = (*fields, *body) if isinstance(body, dict) else tuple(fields)
+    if len(keys) <= _FEW_KEYS and not _stand_twice(line, keys):
+        return []
+    return _duplicates(line, body is not None)
 
 
 def _explain(line: bytes, error: orjson.JSONDecodeError) -> RowError:
@@ -201,7 +218,7 @@ _MAX_PATTERNS = 256
 _MAX_PATTERN_BYTES = 4096
 
 
-def _duplicates(line: bytes, in_body: bool) -> list[str]:
+def _duplicates(line: bytes, in_body: bool) -> list[tuple[str, ...]]:
     """Keys that the outermost object has more than once, or (if asked for) its `body`.
 
     Raises:
@@ -211,10 +228,15 @@ def _duplicates(line: bytes, in_body: bool) -> list[str]:
         outermost = json.loads(line, object_pairs_hook=_Pairs)
     except RecursionError:
         raise RowError("nesting_too_deep", "the line is nested too deep") from None
-    found: list[str] = outermost.repeated
+    found: list[tuple[str, ...]] = [(key,) for key in outermost.repeated]
     if in_body and isinstance(outermost.body, _Pairs):
-        found = found + [f"body.{key}" for key in outermost.body.repeated]
+        found += [("body", key) for key in outermost.body.repeated]
     return found
+
+
+def _unsure(repeated: list[tuple[str, ...]]) -> set[str]:
+    """Keys of the outermost object whose value is not known: it has two."""
+    return {path[0] for path in repeated if len(path) == 1}
 
 
 class _Pairs:

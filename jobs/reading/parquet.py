@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.errors import InputError, RowError
+from jobs.openai_lines import LINE_KEYS, is_batch_line
 from jobs.prompts import PromptRules
 from jobs.reading.batch_size import batch_rows
 from jobs.reading.blocks import Block
@@ -88,16 +89,22 @@ class ParquetRows:
         for name in self._columns.nested:
             values[name] = [without_nulls(value) for value in values[name]]
         rows = []
+        plain: list[int | None] = []  # indices of the rows that are no lines of a batch file
         for i in range(batch.num_rows):
             fields = {name: column[i] for name, column in values.items()}
+            if self._columns.mixed:
+                is_line = is_batch_line(fields)
+                plain.append(None if is_line else i)
+                if not is_line:  # data then, which may hold anything
+                    fields = {k: v for k, v in fields.items() if k not in LINE_KEYS}
             rows.append(self._row(first_line + i, fields))
-        return Block(rows, self._carry(batch))
+        return Block(rows, self._carry(batch, plain))
 
     def _row(self, line: int, fields: dict[str, Any]) -> Row:
         for name, value in fields.items():
             if isinstance(value, RowError):
                 error = RowError(value.code, f"{name} {value}", name)
-                return refused(line, error)
+                return self._validator.refuse(line, fields, error)
         row = self._validator.validate(line, fields)
         size = len(row.prompt or row.messages or b"") + len(row.chat or b"")
         if size > MAX_ROW_BYTES:
@@ -108,7 +115,7 @@ class ParquetRows:
             return refused(line, error, row.custom_id)
         return row
 
-    def _carry(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    def _carry(self, batch: pa.RecordBatch, plain: list[int | None]) -> pa.RecordBatch | None:
         if not self.carried:
             return None
         columns = []
@@ -123,6 +130,8 @@ class ParquetRows:
                         f"{field.type} in the first file; all files of a folder must have the "
                         "same columns"
                     ) from None
+            if self._columns.mixed and name in LINE_KEYS:
+                column = column.take(pa.array(plain, pa.int64()))
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(self.carried))
 
