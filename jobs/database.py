@@ -19,7 +19,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, m
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
 
 from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_undone
-from jobs.errors import DatabaseError
+from jobs.errors import DatabaseError, DatabaseUnavailable
 from jobs.tables import SCHEMA_REVISION
 
 T = TypeVar("T")
@@ -156,8 +156,9 @@ class Database:
             raise self._in_words(error) from error
 
     def _in_words(self, error: SQLAlchemyError) -> DatabaseError:
-        said = str(error.orig if isinstance(error, StatementError) else error).strip()
-        return DatabaseError(f"database {self.shown_url}: {said}{hint(error)}")
+        said = " ".join(str(error.orig if isinstance(error, StatementError) else error).split())
+        kind = DatabaseUnavailable if is_away(error) or is_undone(error) else DatabaseError
+        return kind(f"database {self.shown_url}: {said}{hint(error)}")
 
 
 def upgrade(url: str) -> None:

@@ -6,6 +6,7 @@
     ├── InputError             the input file as a whole is refused at submit
     ├── StorageError           the storage folder cannot be read or written
     ├── DatabaseError          the database is missing, locked, or of another version
+    │   └── DatabaseUnavailable  … and that may pass: it is away, or locked by others
     ├── BrokerError            the broker cannot be reached, or refuses
     ├── JobNotFound            no job of that id
     ├── StateConflict          the job's state does not allow what was asked
@@ -53,6 +54,10 @@ class DatabaseError(JobsError):
     """The database is missing, locked, or of another version."""
 
     exit_code = 69
+
+
+class DatabaseUnavailable(DatabaseError):
+    """The database cannot be reached, or stays locked; that may pass."""
 
 
 class BrokerError(JobsError):

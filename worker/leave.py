@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+from jobs.errors import DatabaseUnavailable
 from worker.runtime import Worker
 
 log = logging.getLogger("pagemill.worker")
@@ -64,7 +65,10 @@ class Leave:
         if time.monotonic() - self._asked_at < ASK_SECONDS:
             return False
         self._asked_at = time.monotonic()
-        return self._worker.store.job(job_id).state.terminal
+        try:
+            return self._worker.store.job(job_id).state.terminal
+        except DatabaseUnavailable:  # of which the heartbeat tells
+            return False
 
     def _obey(self) -> None:
         self._obeyed = self._signals

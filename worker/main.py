@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator, Sequence
 
 from engine.logs import configure_logging
 from jobs.database import Database
-from jobs.errors import JobsError
+from jobs.errors import DatabaseUnavailable, JobsError
 from jobs.periodic import Periodic
 from jobs.storage import Storage
 from jobs.store import Store
@@ -24,6 +25,8 @@ from worker.sweeper import Sweeper
 from worker.waker import Waker
 
 log = logging.getLogger("pagemill.worker")
+
+DATABASE_SECONDS = 60.0  # that a database may be away when a worker starts
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,7 +54,7 @@ def _run(options: WorkerOptions) -> int:
     settings = options.settings
     database = Database(settings.database_url)
     try:
-        database.check_revision()
+        _check(database)
         store = Store(database, lease_seconds=settings.lease_seconds)
         worker = Worker(options, store, Storage(settings.storage_url))
         with _named_in_the_log(worker.id), _monitored(worker):
@@ -60,6 +63,22 @@ def _run(options: WorkerOptions) -> int:
         return failure.exit_code if isinstance(failure, WorkerError) else 0
     finally:
         database.close()
+
+
+def _check(database: Database) -> None:
+    """See that the tables fit; a database that is away is waited for, as it is later on."""
+    give_up = time.monotonic() + DATABASE_SECONDS
+    told = False
+    while True:
+        try:
+            return database.check_revision()
+        except DatabaseUnavailable as error:
+            if time.monotonic() > give_up:
+                raise
+            if not told:
+                log.warning("waiting for the %s", error, extra={"event": "database_away"})
+            told = True
+        time.sleep(1)
 
 
 def _live(worker: Worker) -> None:

@@ -14,7 +14,7 @@ from jobs.cli.console import console, note, plural
 from jobs.cli.deployment import Deployment
 from jobs.cli.shapes import cached_share, unanswered
 from jobs.cli.worker import worker_hint
-from jobs.errors import DatabaseError
+from jobs.errors import DatabaseUnavailable
 from jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def follow(
         if deadline is not None and now >= deadline:
             return None
         if progress is not None and _wants_settling(progress) and now >= settle_at:
-            with contextlib.suppress(DatabaseError):  # which the next look meets as well
+            with contextlib.suppress(DatabaseUnavailable):  # which the next look meets as well
                 deployment.settle(progress.job.id)
             settle_at = time.monotonic() + SETTLE_SECONDS
             continue
@@ -70,11 +70,11 @@ class Watched:
         """How far the job is; None if the database is away just now.
 
         Raises:
-            DatabaseError: it has been away for too long.
+            DatabaseError: it has been away for too long, or would not be back by waiting.
         """
         try:
             progress = self._deployment.store.progress(self._job_id)
-        except DatabaseError as error:
+        except DatabaseUnavailable as error:
             now = time.monotonic()
             if self._away_since is None:
                 self._away_since = now

@@ -24,8 +24,8 @@ def calm_answers(
     return answers_in_calm(tmp_path_factory.mktemp("calm"), tiny_model)
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture
 def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
-    """Once on each backend, unless a test names those that it needs."""
-    with deployed(tmp_path / "home", request.param) as made:
+    """Without a server, unless a test names its backends (`on_each_backend`)."""
+    with deployed(tmp_path / "home", getattr(request, "param", BACKENDS[0])) as made:
         yield made

@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.deployment import wait_for
+from tests.support.deployment import BACKENDS, wait_for
 
 ENGINE = ("--num-blocks", "256", "--max-model-len", "256", "--max-num-seqs", "8", "--threads", "1")
 
-# What happens before anything is queued is the same on each.
-on_one_backend = pytest.mark.parametrize("deployment", ["sqlite+memory"], indirect=True)
+on_each_backend = pytest.mark.parametrize("deployment", BACKENDS, indirect=True)
 
 # Two rows at a time and long answers: a job that lasts long enough to be disturbed.
 SLOW = (*ENGINE, "--max-num-seqs", "2")
@@ -27,6 +26,7 @@ def questions(count, **more):
     ]
 
 
+@on_each_backend
 def test_run_answers_every_row_and_keeps_the_order(deployment, tiny_model):
     rows = questions(40, max_tokens=8, channel="mail")
     rows[3] = {"prompt": "raw text", "temperature": 0.8, "seed": 11, "max_tokens": 5}
@@ -68,6 +68,7 @@ def test_run_answers_every_row_and_keeps_the_order(deployment, tiny_model):
     assert "wrong_type" in errors
 
 
+@on_each_backend
 def test_a_parquet_file_with_messages(deployment, tiny_model):
     table = pa.table(
         {
@@ -89,6 +90,7 @@ def test_a_parquet_file_with_messages(deployment, tiny_model):
     assert found["completion_tokens"].to_pylist() != []
 
 
+@on_each_backend
 def test_stdin_and_a_system_prompt(deployment, tiny_model):
     done = deployment.cli(
         "run", "-", "--model", str(tiny_model), "--system", "Be brief.", "--max-tokens", "3",
@@ -99,6 +101,7 @@ def test_stdin_and_a_system_prompt(deployment, tiny_model):
     assert all(r["prompt_tokens"] > len("Be brief.") for r in found)
 
 
+@on_each_backend
 def test_two_workers_share_a_job(deployment, tiny_model):
     job = deployment.submit(
         questions(200, max_tokens=60, ignore_eos=True), tiny_model, "--chunk-rows", "8"
@@ -115,6 +118,7 @@ def test_two_workers_share_a_job(deployment, tiny_model):
     assert [r["row_index"] for r in deployment.results(job)] == list(range(200))
 
 
+@on_each_backend
 def test_cancel_publishes_what_was_answered_and_retry_answers_the_rest(deployment, tiny_model):
     job = deployment.submit(
         questions(60, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "16"
@@ -144,6 +148,7 @@ def test_cancel_publishes_what_was_answered_and_retry_answers_the_rest(deploymen
         assert worker.wait() == 0
 
 
+@on_each_backend
 def test_a_job_without_any_worker_can_be_cancelled(deployment, tiny_model):
     job = deployment.submit(questions(10), tiny_model)
     deployment.cli("cancel", job)
@@ -151,6 +156,7 @@ def test_a_job_without_any_worker_can_be_cancelled(deployment, tiny_model):
     assert {r["error"]["code"] for r in deployment.results(job)} == {"cancelled"}
 
 
+@on_each_backend
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_drains(deployment, tiny_model, number):
     job = deployment.submit(
@@ -166,6 +172,7 @@ def test_the_first_signal_drains(deployment, tiny_model, number):
     assert status["rows"]["completed"] in (20, 40)  # whole chunks
 
 
+@on_each_backend
 def test_the_second_signal_hands_back_and_nothing_is_computed_twice(deployment, tiny_model):
     job = deployment.submit(
         questions(60, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "60"
@@ -186,6 +193,7 @@ def test_the_second_signal_hands_back_and_nothing_is_computed_twice(deployment, 
     assert all(r["completion_tokens"] == 200 for r in found)
 
 
+@on_each_backend
 def test_a_frozen_worker_is_fenced(deployment, tiny_model):
     job = deployment.submit(
         questions(40, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "40"
@@ -205,6 +213,7 @@ def test_a_frozen_worker_is_fenced(deployment, tiny_model):
     assert deployment.results(job) == found
 
 
+@on_each_backend
 def test_run_starts_a_killed_worker_again(deployment, tiny_model):
     import subprocess
     import sys
@@ -235,7 +244,6 @@ def test_run_starts_a_killed_worker_again(deployment, tiny_model):
     assert job["id"] in stdout + stderr
 
 
-@on_one_backend
 def test_run_says_why_a_model_cannot_be_served(deployment, tmp_path):
     path = deployment.home / "prompts.jsonl"
     path.write_text('{"prompt": "x"}\n')
@@ -248,7 +256,6 @@ def test_run_says_why_a_model_cannot_be_served(deployment, tmp_path):
     assert job["state"] == "failed"
 
 
-@on_one_backend
 def test_an_unknown_architecture_names_the_supported_ones(deployment, tiny_model, tmp_path):
     import shutil
 

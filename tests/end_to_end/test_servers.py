@@ -1,9 +1,10 @@
-"""Three workers on Redis and PostgreSQL, while all of them and both servers are ill-treated."""
+"""Redis and PostgreSQL that are away, cut off, emptied and killed, and workers that are, too."""
 
 from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import time
 
 import pytest
@@ -13,10 +14,23 @@ from jobs.store import Store
 from tests.support import postgres
 from tests.support.crashes import ENGINE, check_answers, check_books, rows
 from tests.support.deployment import Deployment, wait_for
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import RedisServer, free_port
 
-FAULTS = ["worker"] * 5 + ["engine"] * 5 + ["cut"] * 2 + ["flush", "redis_dies"]
+FAULTS = ["worker"] * 5 + ["engine"] * 5 + ["cut"] * 2 + ["outage", "flush", "redis_dies"]
 ROWS_BETWEEN = 8  # rows that are finished between two faults
+
+
+def test_a_job_ends_though_redis_never_comes(tmp_path, tiny_model):
+    deployment = Deployment(tmp_path, broker_url=f"redis://127.0.0.1:{free_port()}/0")
+    job = deployment.submit(
+        [{"prompt": "x", "max_tokens": 5}] * 60, tiny_model, "--chunk-rows", "8"
+    )
+    with deployment.worker(tiny_model, *ENGINE) as worker:
+        deployment.cli("wait", job)
+        assert "chunks are taken from the database" in worker.logged()
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(10) == 0, worker.logged()
+    assert len(deployment.results(job)) == 60
 
 
 @pytest.mark.timeout(600)
@@ -88,6 +102,11 @@ class Storm:
 
     def cut(self):
         postgres.cut_connections(self.deployment.settings.database_url)
+
+    def outage(self):
+        """Of PostgreSQL, and longer than leases last."""
+        with postgres.nobody_let_in(self.deployment.settings.database_url):
+            time.sleep(1.3 * self.deployment.settings.lease_seconds)
 
     def flush(self):
         with self.redis.client() as client:

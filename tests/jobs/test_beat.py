@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, make_url, update
+from sqlalchemy import update
 
 from jobs.beat import Beat
 from jobs.database import Database
@@ -27,7 +27,7 @@ from jobs.store import Store
 from jobs.tables import workers
 from tests.support.deployment import Deployment, wait_for
 from tests.support.played_job import PlayedJob, Window, add_job
-from tests.support.postgres import create_database, drop_database
+from tests.support.postgres import create_database, drop_database, nobody_let_in
 
 WINDOWS = [Window([[2, 0], [3]], rejected=[1]), Window([[5, 4]])]
 
@@ -170,20 +170,6 @@ def test_a_database_that_is_away_is_waited_for(deployment):
             assert beat.end() == 0
     finally:
         drop_database(url)
-
-
-@contextlib.contextmanager
-def nobody_let_in(url: str) -> Iterator[None]:
-    name = make_url(url).database
-    admin = create_engine(make_url(url).set(database="postgres"), isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.exec_driver_sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
-        connection.exec_driver_sql(
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-        )
-        yield
-        connection.exec_driver_sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-    admin.dispose()
 
 
 def test_a_database_that_was_never_there_is_told_at_once(deployment):
