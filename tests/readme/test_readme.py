@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -70,6 +71,8 @@ def test_the_session_runs_as_written(tmp_path):
     printed = clone.run("bash", "-eu", "-c", "\n".join(SHELL))
     assert '"custom_id":"ticket-0003"' in printed.replace('": ', '":')
     assert (clone.folder / "answers.parquet").exists()
+    batch = (clone.folder / "batch_output.jsonl").read_text().splitlines()
+    assert [json.loads(line)["error"] for line in batch] == [None] * 6
     for block in blocks("python"):
         assert "ticket-0001" in clone.run(sys.executable, "-c", block)
 
@@ -105,8 +108,6 @@ def test_the_columns_it_names_are_those_of_the_output():
 
 
 def test_its_figures_are_those_of_the_recorded_benchmarks():
-    import json
-
     def newest(name: str) -> dict:
         return json.loads(max((ROOT / "benchmarks" / "results").glob(f"{name}-*.json")).read_text())
 
