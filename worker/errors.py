@@ -1,7 +1,7 @@
 """Every error of the worker.
 
 WorkerError
-├── ModelUnavailable       the engine refused the model or its settings
+├── ModelUnavailable       the model or its settings cannot be served
 ├── EngineLost             the engine died too often without finishing a row
 └── MetricsUnavailable     the metrics cannot be served where they were asked for
 """
@@ -16,7 +16,7 @@ class WorkerError(Exception):
 
 
 class ModelUnavailable(WorkerError):
-    """The engine refused the model or its settings; starting again would not help."""
+    """The model or its settings cannot be served; starting again would not help."""
 
     exit_code = 3
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
-from worker.template_variables import uses_variable
+from worker.errors import ModelUnavailable
+from worker.template_variables import check_syntax, uses_variable
 
-_MAX_REASON = 500  # characters of what a template says
+_MAX_REASON = 500  # characters of what a template, or transformers, says
 
 
 class PromptEncoder:
@@ -23,16 +24,28 @@ class PromptEncoder:
 
     Args:
         folder: local model folder.
+
+    Raises:
+        ModelUnavailable: the tokenizer cannot be loaded, or its chat template is none.
     """
 
     def __init__(self, folder: str) -> None:
         with _no_torch():
             from transformers import AutoTokenizer
 
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        #: Most characters that one token stands for.
-        self.longest_token = max(map(len, self._tokenizer.get_vocab()), default=1)
-        self.digest = _digest(Path(folder), self._tokenizer.chat_template)
+            try:
+                self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+                #: Most characters that one token stands for.
+                self.longest_token = max(map(len, self._tokenizer.get_vocab()), default=1)
+                self.encode_prompts([""])  # some settings are only looked at here
+            except Exception as error:  # transformers raises whatever a wrong value leads to
+                raise ModelUnavailable(
+                    f"the model's tokenizer cannot be loaded: {_reason(error)}; mend the tokenizer "
+                    f"files (tokenizer.json, tokenizer_config.json, …) in {folder}"
+                ) from error
+        template = self._tokenizer.chat_template
+        _check_template(template, folder)
+        self.digest = _digest(Path(folder), template)
 
     def render(
         self,
@@ -106,6 +119,23 @@ class PromptEncoder:
             list(texts), add_special_tokens=add_special_tokens, return_attention_mask=False
         )["input_ids"]
         return ids
+
+
+def _check_template(template: object, folder: str) -> None:
+    """Refuse a template that no row of messages could be rendered with, whatever it holds."""
+    try:
+        for source in template.values() if isinstance(template, dict) else [template or ""]:
+            check_syntax(source)
+    except Exception as error:
+        raise ModelUnavailable(
+            f"the model's chat template cannot be read: {_reason(error)}; mend or remove it "
+            f"(chat_template.jinja, or `chat_template` of tokenizer_config.json, in {folder})"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    reason = " ".join(str(error).split())[:_MAX_REASON]
+    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
 
 
 def _digest(folder: Path, template: object) -> str:

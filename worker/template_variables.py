@@ -1,4 +1,4 @@
-"""Which variables a chat template reads."""
+"""What can be told of a chat template without running it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ def uses_variable(template: str, name: str) -> bool:
     return name in meta.find_undeclared_variables(_SYNTAX.parse(template))
 
 
+def check_syntax(template: object) -> None:
+    """See that a chat template can be compiled; it is not run.
+
+    Raises:
+        TypeError: it is not text.
+        jinja2.TemplateSyntaxError: it is no template, or uses a filter or test that is not there.
+    """
+    if not isinstance(template, str):
+        raise TypeError(f"it must be text, not {template!r}")
+    _SYNTAX.compile(template)
+
+
 class _Generation(Extension):
     """`{% generation %} … {% endgeneration %}`, which transformers adds to Jinja."""
 
@@ -29,4 +41,4 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-_SYNTAX = Environment(extensions=["jinja2.ext.loopcontrols", _Generation])  # to parse, not to run
+_SYNTAX = Environment(extensions=["jinja2.ext.loopcontrols", _Generation])  # not to run

@@ -10,6 +10,7 @@ import pytest
 from engine.errors import RequestError
 from jobs.tools import RESERVED
 from tests.support.tiny_model import byte_tokenizer
+from worker.errors import ModelUnavailable
 from worker.prompts import PromptEncoder
 
 
@@ -86,6 +87,68 @@ def test_what_a_template_raises_is_not_repeated_at_any_length(with_template):
     with pytest.raises(RequestError) as caught:
         encoder.render([{"role": "user", "content": "x" * 100_000}])
     assert len(str(caught.value)) < 1000
+
+
+WRONG = [5, -1.5, True, "x", None, [], [1], {}, {"a": 1}]
+KEYS = ["added_tokens_decoder", "additional_special_tokens", "auto_map", "bos_token",
+        "chat_template", "clean_up_tokenization_spaces", "extra_special_tokens",
+        "model_input_names", "model_max_length", "pad_token", "padding_side",
+        "tokenizer_class"]  # fmt: skip
+
+
+@pytest.fixture
+def with_config(tmp_path):
+    """Loads a tokenizer whose tokenizer_config.json holds that text."""
+    byte_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()  # it would win over the one of the file
+
+    def make(text):
+        (tmp_path / "tokenizer_config.json").write_text(text)
+        return PromptEncoder(str(tmp_path))
+
+    make.values = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    return make
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '"x"'])
+def test_a_tokenizer_config_that_is_no_object_is_a_model_that_cannot_be_served(with_config, text):
+    with pytest.raises(ModelUnavailable, match=r"tokenizer cannot be loaded: .*; mend ") as caught:
+        with_config(text)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_wrong_type_in_the_tokenizer_config_never_ends_in_a_traceback(with_config, key):
+    """Either it changes nothing, or the model is refused: rows do not find out."""
+    refused = []
+    for value in WRONG:
+        try:
+            encoder = with_config(json.dumps(with_config.values | {key: value}))
+        except ModelUnavailable as error:
+            refused.append(str(error))
+        else:
+            assert [len(ids) for ids in encoder.encode_prompts(["hi", "you"])] == [2, 3]
+            if not (key == "chat_template" and value == "x"):
+                with pytest.raises(RequestError, match="no chat template"):
+                    encoder.render(USER)
+    assert all("; mend " in sentence for sentence in refused)
+    assert refused or key == "clean_up_tokenization_spaces"
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{% for x in %}", "{% if true %}", "{{ messages | no_such_filter }}", "{{ 'open }}",
+     {"default": "{{ messages }}", "tool_use": "{% endfor %}"}],
+)  # fmt: skip
+def test_a_template_that_is_none_is_a_model_that_cannot_be_served(with_template, template):
+    with pytest.raises(ModelUnavailable, match=r"chat template cannot be read: .*; mend or remove"):
+        with_template(template)
+
+
+@pytest.mark.parametrize("template", [5, True, {"a": 1}, [{"name": "default", "template": 5}]])
+def test_a_template_that_is_no_text_is_a_model_that_cannot_be_served(with_config, template):
+    with pytest.raises(ModelUnavailable, match="mend"):
+        with_config(json.dumps(with_config.values | {"chat_template": template}))
 
 
 def test_tools_reach_the_template(with_template):
