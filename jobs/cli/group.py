@@ -12,10 +12,10 @@ import typer
 from typer.core import TyperGroup
 
 from jobs.cli.console import note
+from jobs.ctrl_c import INTERRUPTED
 from jobs.errors import JobsError, StorageError, UsageError
 
 BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
-INTERRUPTED = 130
 # What a disk says that takes no more. Everything but stdout is written by code that knows what it
 # writes, and says so in an error of ours.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -46,7 +46,8 @@ class Commands(Helpful):
         try:
             code = super().main(*args, **options)
         except _BadUsage as error:
-            note(f"Error: {error.format_message()}")
+            # Typer hands on what the converter of values raised, with the name of its class.
+            note(f"Error: {error.format_message().replace(': Value error, ', ': ', 1)}")
             if error.ctx is not None:
                 note(f"Try `{error.ctx.command_path} --help`.")
             code = UsageError.exit_code

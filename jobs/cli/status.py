@@ -9,7 +9,6 @@ import typer
 
 from jobs.cli.console import note, say
 from jobs.cli.deployment import opened
-from jobs.cli.group import INTERRUPTED
 from jobs.cli.options import JobId, Json
 from jobs.cli.shapes import cached_share, output_path, progress_json
 from jobs.cli.watching import (
@@ -19,6 +18,7 @@ from jobs.cli.watching import (
     progress_display,
     telling_of_workers,
 )
+from jobs.ctrl_c import INTERRUPTED
 
 if TYPE_CHECKING:
     from jobs.records import JobProgress

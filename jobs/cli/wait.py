@@ -8,10 +8,10 @@ import typer
 
 from jobs.cli.console import note
 from jobs.cli.deployment import opened
-from jobs.cli.group import INTERRUPTED
 from jobs.cli.options import JobId
 from jobs.cli.shapes import exit_code, summary
 from jobs.cli.watching import follow, no_worker, progress_display, telling_of_workers
+from jobs.ctrl_c import INTERRUPTED
 
 TIMED_OUT = 124  # as timeout(1) ends
 

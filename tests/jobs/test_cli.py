@@ -640,3 +640,23 @@ def test_help_loads_nothing_heavy() -> None:
 
     heavy = {"torch", "transformers", "pyarrow", "sqlalchemy", "celery", "alembic", "engine"}
     assert heavy.isdisjoint(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["shell-init", "ksh"], "'SHELL': 'ksh' is not one of 'bash', 'zsh', 'fish'."),
+        (["list", "--state", "odd"], "'--state': 'odd' is not one of 'validating', "),
+        (
+            ["beat", "--log-format", "xml"],
+            "'--log-format' (env var: 'PAGEMILL_LOG_FORMAT'): 'xml' is not one of ",
+        ),
+        (["list", "--state", "x: Value error, y"], "'--state': 'x: Value error, y' is not one of "),
+    ],
+)
+def test_a_word_that_is_not_one_of_a_few_is_told_in_plain_words(
+    cli: CommandLine, arguments: list[str], sentence: str
+) -> None:
+    _, err = cli(*arguments, expect=64)
+
+    assert err.startswith(f"Error: Invalid value for {sentence}")
