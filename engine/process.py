@@ -147,7 +147,7 @@ def _refusal(request: Request, error: RequestError) -> RequestOutput:
         token_ids=(),
         text="",
         finish_reason=FinishReason.ERROR,
-        prompt_tokens=len(request.token_ids),
+        prompt_tokens=0,  # none was computed; the message names the length
         cached_tokens=0,
         completion_tokens=0,
         error_code=error.code,

@@ -72,6 +72,7 @@ class RequestOutput:
     Attributes:
         token_ids: the generated tokens, the one that stopped it included.
         text: the tokens decoded without special tokens, cut before a stop string.
+        prompt_tokens: length of the prompt; 0 where the request was refused.
         cached_tokens: prompt tokens whose KV was already in the prefix cache when the
             request was first admitted.
         error_code: with `FinishReason.ERROR`, what went wrong (`nan_logits`, …).

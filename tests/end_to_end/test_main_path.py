@@ -50,6 +50,7 @@ def test_run_answers_every_row_and_keeps_the_order(deployment, tiny_model):
         9: "prompt_too_long",
     }
     assert found[9]["error"]["line"] == 10
+    assert found[9]["prompt_tokens"] == 0  # of a prompt that was never computed
     assert found[3]["seed"] == 11
     assert found[3]["completion_tokens"] <= 5
     answered = [r for r in found if r["error"] is None]
@@ -62,6 +63,7 @@ def test_run_answers_every_row_and_keeps_the_order(deployment, tiny_model):
     assert status["rows"] == {
         "total": 40, "completed": 38, "failed": 2, "cancelled": 0, "expired": 0,
     }  # fmt: skip
+    assert status["tokens"]["prompt"] == sum(r["prompt_tokens"] for r in answered)
     assert deployment.results(job)[3]["text"] == found[3]["text"]
     errors = deployment.cli("errors", job).stdout
     assert "prompt_too_long" in errors

@@ -191,6 +191,7 @@ def test_nan_logits_are_that_rows_error(engine, monkeypatch):
     found = {o.request_id: o for o in outputs}
     assert found["bad"].finish_reason is FinishReason.ERROR
     assert found["bad"].error_code == "nan_logits"
+    assert found["bad"].prompt_tokens == len(PROMPT)  # it was computed
     assert found["good"].error_code is None
     assert found["good"].completion_tokens == 5
 

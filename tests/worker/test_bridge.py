@@ -89,6 +89,18 @@ def test_a_refused_request_is_an_answer(bridge):
     assert found["0"].finish_reason is FinishReason.LENGTH
 
 
+@pytest.mark.parametrize(
+    ("token_ids", "code"),
+    [((), "empty_prompt"), ((1,) * 5000, "prompt_too_long"), ((1, 999_999), "unknown_token")],
+)
+def test_tokens_of_a_prompt_that_is_not_computed_do_not_count(bridge, token_ids, code):
+    sink = Answers(1)
+    bridge.submit([Request("r", token_ids)], sink)
+    answer = sink.wait()["r"]
+    assert answer.error_code == code
+    assert (answer.prompt_tokens, answer.cached_tokens, answer.completion_tokens) == (0, 0, 0)
+
+
 def test_a_killed_engine_costs_no_answer_and_changes_none(bridge):
     calm = Answers(40)
     bridge.submit(requests(40, 60, "calm"), calm)
