@@ -45,9 +45,10 @@ def _line(row: dict[str, Any], name: str, created: int) -> dict[str, Any]:
         make = _completion if row["endpoint"] == COMPLETION else _chat
         body = make(row, name, created)
         response = {"status_code": 200, "request_id": f"req_{name}", "body": body}
+    line_id = f"batch_req_{name}"
     return {
-        "id": f"batch_req_{name}",
-        "custom_id": row["custom_id"] or f"row-{row['row_index']}",
+        "id": line_id,
+        "custom_id": row["custom_id"] or line_id,  # no other row's: the job's id is in it
         "response": response,
         "error": _error(row["error"]),
     }
@@ -153,14 +154,27 @@ def _completion_logprobs(text: str, tokens: list[dict[str, Any]] | None) -> dict
 def _offsets(text: str, tokens: list[dict[str, Any]]) -> list[int]:
     """Where in the text each token begins, in characters.
 
-    A token that goes on with a character begins where that character does.
+    A token that goes on with a character begins where that character does; one without bytes
+    where the next one begins. None begins behind a text that was cut at a stop string.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    offsets, length = [], 0
+    starts: list[int] = []
+    length = without_bytes = 0
     for token in tokens:
-        offsets.append(min(length, len(text)))
-        length += len(decoder.decode(bytes(token["bytes"])))
-    return offsets
+        data = bytes(token["bytes"])
+        if not data:
+            without_bytes += 1
+            continue
+        # What became of the first byte tells whose it is: that of the character which is still
+        # incomplete, else that of the last one. Only it ends a torn character.
+        length += len(decoder.decode(data[:1]))
+        start = length if decoder.getstate()[0] else length - 1
+        starts += [start] * (without_bytes + 1)
+        without_bytes = 0
+        length += len(decoder.decode(data[1:]))
+    length += len(decoder.decode(b"", final=True))
+    starts += [length] * without_bytes
+    return [min(start, len(text)) for start in starts]
 
 
 def _logprob(token: dict[str, Any]) -> float:

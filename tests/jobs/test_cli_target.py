@@ -177,7 +177,7 @@ def test_answers_as_the_output_of_an_openai_batch(
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     for line in lines:
         check_line(line)
-    assert [line["custom_id"] for line in lines] == ["row-0", "row-1"]
+    assert [line["custom_id"] for line in lines] == [line["id"] for line in lines]
     assert lines[1]["response"]["body"]["choices"][0]["text"] == "answer 1"
 
     job_id = cli.json("list")[0]["id"]
@@ -200,7 +200,7 @@ def test_partial_answers_of_a_job_that_runs_have_the_form_too(cli: CommandLine) 
     lines = [json.loads(line) for line in out.splitlines()]
     for line in lines:
         check_line(line)
-    assert [line["custom_id"] for line in lines] == ["row-0", "x"]
+    assert [line["custom_id"] for line in lines] == [lines[0]["id"], "x"]
     assert lines[0]["error"]["code"] == "invalid_json"
     assert lines[0]["error"]["line"] == 1
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from jobs.openai_output import openai_lines
 from jobs.parts import answered
@@ -168,6 +170,63 @@ def test_no_token_begins_behind_a_text_that_was_cut_at_a_stop_string(job: JobRec
     assert line["response"]["body"]["choices"][0]["logprobs"]["text_offset"] == [0, 0, 0]
 
 
+def offsets(job: JobRecord, pieces: list[bytes]) -> list[int]:
+    """The offsets of tokens with these bytes, whose text is whole."""
+    text = b"".join(pieces).decode(errors="replace")
+    tokens = tuple(TokenLogprob(1, "?", piece, -1.0) for piece in pieces)
+    (line,) = lines(rows(replace(ANSWER, text=text, logprobs=tokens), chat=False), job)
+    found: list[int] = line["response"]["body"]["choices"][0]["logprobs"]["text_offset"]
+    return found
+
+
+def characters(data: bytes) -> list[int]:
+    """Of each byte, the number of the character of the decoded text to which it belongs."""
+    owners: list[int] = []
+    at = 0
+    for number, character in enumerate(data.decode(errors="replace")):
+        size = len(character.encode())
+        if data[at : at + size] != character.encode():  # torn: as many bytes as were given up
+            try:
+                data[at:].decode()
+                raise AssertionError("it must not be text")
+            except UnicodeDecodeError as error:
+                size = error.end - error.start
+        owners += [number] * size
+        at += size
+    assert at == len(data)
+    return owners
+
+
+# Whole and torn characters of each length, bytes that begin none, and U+FFFD as it is written.
+PIECES = st.one_of(
+    st.text(max_size=3).map(str.encode),
+    st.binary(max_size=4),
+    st.sampled_from([
+        b"", b"9", b"\n", EURO[:1], EURO[:2], EURO[1:], EURO[2:], "😀".encode()[:3], b"\x80",
+        b"\xc0", b"\xed\xa0", b"\xed\xa0\x80", b"\xe0\x80", b"\xf4\x90", b"\xff",
+        "\ufffd".encode(),
+    ]),
+)  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=12))
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_token_begins_where_the_character_of_its_first_byte_does(
+    job: JobRecord, pieces: list[bytes]
+) -> None:
+    """Also after characters that are torn; one without bytes, where the next one begins."""
+    data = b"".join(pieces)
+    owners = [*characters(data), len(data.decode(errors="replace"))]
+    at = [sum(map(len, pieces[:i])) for i in range(len(pieces))]
+
+    assert offsets(job, pieces) == [owners[i] for i in at]
+
+
+def test_a_whole_token_after_a_torn_character_has_its_own_place(job: JobRecord) -> None:
+    pieces = [b"S", b"\xe2", b"9", b"\xf0\x9f", b"\n", b"\xe2\x82", b"\xe2"]
+    assert offsets(job, pieces) == [0, 1, 2, 3, 4, 5, 6]
+
+
 def test_a_row_without_an_answer_is_an_error(job: JobRecord) -> None:
     failed = RowResult(3, error=RowErrorInfo("prompt_too_long", "too long", None, "prompt"))
     bare = RowResult(4, error=RowErrorInfo("nan_logits", "no numbers", 9))
@@ -184,10 +243,20 @@ def test_a_row_without_an_answer_is_an_error(job: JobRecord) -> None:
     assert found[1]["error"] == {"code": "nan_logits", "message": "no numbers", "line": 9}
 
 
-def test_rows_without_an_id_are_named_by_their_number(job: JobRecord) -> None:
-    results = [replace(ANSWER, row_index=i) for i in (0, 7)]
+def test_a_row_without_an_id_has_one_that_no_other_row_has(job: JobRecord) -> None:
+    """Whatever ids the other rows have: their authors cannot know the job's."""
+    results = [replace(ANSWER, row_index=i) for i in range(6)]
+    table = rows(*results)
+    given = ["row-1", None, "1", "", "batch_req_1", None]
+    table = table.set_column(
+        table.schema.get_field_index("custom_id"), "custom_id", pa.array(given, pa.string())
+    )
 
-    assert [r["custom_id"] for r in lines(rows(*results, ids=False), job)] == ["row-0", "row-7"]
+    found = lines(table, job)
+
+    assert len({line["custom_id"] for line in found}) == len(found)
+    for line, own in zip(found, given, strict=True):
+        assert line["custom_id"] == (own or line["id"])
 
 
 def test_ids_are_of_the_job_the_version_and_the_row_alone(job: JobRecord) -> None:
