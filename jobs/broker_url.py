@@ -5,6 +5,7 @@ Everything that a URL can have wrong is found here, before anything is submitted
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from jobs.errors import SettingsError
+from jobs.shown_urls import ENCODE_PASSWORDS, without_password
 
 VARIABLE = "PAGEMILL_BROKER_URL"
 _TLS_KEYS = frozenset(
@@ -53,16 +55,16 @@ def parse_broker_url(url: str) -> Broker:
     Raises:
         SettingsError: it is none that can work; passwords are not in the message.
     """
-    first, *others = url.split(";")
-    if others:
-        return _several_sentinels([first, *others])
-    parts, query = _split(url)
+    shown = shown_broker(url)
+    if ";" in url:
+        return _several_sentinels(url.split(";"), shown)
+    parts, query = _split(url, shown)
     scheme = parts.scheme
     if scheme == "redis+socket":
-        _check_database(query.get("virtual_host", "0"))
+        _check_database(query.get("virtual_host", "0"), shown)
         return Broker(url)
     if scheme != "memory":
-        _check_database(parts.path.removeprefix("/") or "0")
+        _check_database(parts.path.removeprefix("/") or "0", shown)
     plain = url.partition("?")[0]
     if scheme == "rediss":
         return Broker(plain, tls=_tls(query))
@@ -76,18 +78,11 @@ def shown_broker(url: str) -> str:
 
     It may be one that cannot be parsed: everything that can be a password is hidden.
     """
-    return ";".join(map(_hidden, url.split(";")))
+    # A `;` before anything but a URL stands in a password.
+    return ";".join(map(without_password, re.split(r";(?=[A-Za-z+]+://)", url)))
 
 
-def _hidden(url: str) -> str:
-    scheme, slashes, rest = url.partition("://")
-    user, at, place = rest.rpartition("@")
-    name, colon, _ = user.partition(":")
-    return f"{scheme}{slashes}{name}:***@{place}" if at and colon else url
-
-
-def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
-    shown = shown_broker(url)
+def _split(url: str, shown: str) -> tuple[SplitResult, dict[str, str]]:
     scheme = url.partition("://")[0].lower()
     if "://" not in url or scheme not in _KEYS:
         raise SettingsError(
@@ -97,23 +92,29 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 (it is parsed only now)
-    except ValueError as error:
-        raise SettingsError(f"{VARIABLE} is {shown!r}: {error}") from None
+    except ValueError:  # its text quotes the URL
+        raise SettingsError(
+            f"{VARIABLE} is {shown!r}: its host or its port is wrong; a port is a number from 0 "
+            f"to 65535, and {ENCODE_PASSWORDS}"
+        ) from None
+    if parts.fragment or "@" in parts.path + parts.query:
+        raise SettingsError(f"{VARIABLE} is {shown!r}, which is no URL: {ENCODE_PASSWORDS}")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(query.keys() - _KEYS[scheme])
     if unknown:
         known = ", ".join(sorted(_KEYS[scheme])) or "none"
+        name = f" {unknown[0]!r}" if query[unknown[0]] else ""
         raise SettingsError(
-            f"{VARIABLE} has the parameter {unknown[0]!r}; a {scheme}:// URL may have: {known}"
+            f"{VARIABLE} has an unknown parameter{name}; a {scheme}:// URL may have: {known}"
         )
     return parts, query
 
 
-def _check_database(number: str) -> None:
+def _check_database(number: str, shown: str) -> None:
     if not number.isdecimal():
         raise SettingsError(
-            f"{VARIABLE} names the Redis database {number!r}; it must be a number, as in "
-            "redis://localhost:6379/0"
+            f"{VARIABLE} is {shown!r}: the Redis database after its host must be a number, as in "
+            f"redis://localhost:6379/0; {ENCODE_PASSWORDS}"
         )
 
 
@@ -122,19 +123,24 @@ def _tls(query: Mapping[str, str]) -> dict[str, Any]:
     wanted = query.get("ssl_cert_reqs", "required")
     if wanted not in _CERT_REQS:
         raise SettingsError(
-            f"{VARIABLE} has ssl_cert_reqs={wanted}; it must be one of {', '.join(_CERT_REQS)}"
+            f"{VARIABLE} has an unknown ssl_cert_reqs; it must be one of {', '.join(_CERT_REQS)}"
         )
     check_host = query.get("ssl_check_hostname", str(wanted != "none")).lower() == "true"
     return {**query, "ssl_cert_reqs": _CERT_REQS[wanted], "ssl_check_hostname": check_host}
 
 
-def _several_sentinels(urls: list[str]) -> Broker:
+def _several_sentinels(urls: list[str], shown: str) -> Broker:
     """One URL a sentinel; the parameters and the database stand in the last one."""
-    split = [_split(url) for url in urls]
+    if not all("://" in url for url in urls):
+        raise SettingsError(
+            f"{VARIABLE} is {shown!r}: a ; parts the URLs of several sentinels, and "
+            f"{ENCODE_PASSWORDS}"
+        )
+    split = [_split(url, shown) for url in urls]
     if any(parts.scheme != "sentinel" for parts, _ in split):
         raise SettingsError(f"{VARIABLE} has several URLs; only those of sentinels can be several")
     query = {name: value for _, found in split for name, value in found.items()}
-    _check_database(split[-1][0].path.removeprefix("/") or "0")
+    _check_database(split[-1][0].path.removeprefix("/") or "0", shown)
     return Broker(
         ";".join(url.partition("?")[0] for url in urls),
         options={"master_name": _master_name(query)},

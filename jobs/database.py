@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
 
 from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_undone
 from jobs.errors import DatabaseError, DatabaseUnavailable
+from jobs.shown_urls import ENCODE_PASSWORDS, scrubbed, without_password
 from jobs.tables import SCHEMA_REVISION
 
 T = TypeVar("T")
@@ -51,8 +53,12 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
+        self._given = url
         self.url = parse_url(url)
-        self.engine = _engine(self.url)
+        try:
+            self.engine = _engine(self.url)
+        except (ArgumentError, ValueError):  # a host of SQLite, a timeout that is no number
+            raise _no_url(self.shown_url) from None
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -145,8 +151,8 @@ class Database:
 
     @property
     def shown_url(self) -> str:
-        """The URL without its password."""
-        return self.url.render_as_string(hide_password=True)
+        """The URL as it was given, without its password and other secrets."""
+        return without_password(self._given)
 
     @contextlib.contextmanager
     def _errors_in_words(self) -> Iterator[None]:
@@ -157,6 +163,8 @@ class Database:
 
     def _in_words(self, error: SQLAlchemyError) -> DatabaseError:
         said = " ".join(str(error.orig if isinstance(error, StatementError) else error).split())
+        for url in (self._given, self.url.render_as_string(hide_password=False)):
+            said = scrubbed(said, url)
         kind = DatabaseUnavailable if is_away(error) or is_undone(error) else DatabaseError
         return kind(f"database {self.shown_url}: {said}{hint(error)}")
 
@@ -197,28 +205,41 @@ def parse_url(url: str) -> URL:
     """A database URL that we can work with.
 
     Raises:
-        DatabaseError: it is no URL, or names neither an SQLite file nor PostgreSQL.
+        DatabaseError: it is no URL, or names neither an SQLite file nor PostgreSQL; passwords
+            are not in the message.
     """
+    shown = without_password(url)
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise DatabaseError(
-            f"{url!r} is not a database URL; write sqlite:////absolute/path.db or "
-            "postgresql://user:password@host/database (PAGEMILL_DATABASE_URL)"
-        ) from None
+        raise _no_url(shown) from None
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         if parsed.database in (None, "", ":memory:"):
             raise DatabaseError(
-                f"{url!r} is an SQLite database in memory, which other processes cannot see; "
+                f"{shown!r} is an SQLite database in memory, which other processes cannot see; "
                 "name a file: sqlite:////absolute/path.db (PAGEMILL_DATABASE_URL)"
             )
         return parsed
     if backend in ("postgresql", "postgres"):
+        # Where a password ends, or a parameter, is not certain: the end may be no host.
+        if "#" in url or not re.fullmatch(r"[^@]*|\w[\w+]*://[^@/?][^@?]*@[^@]*", url):
+            raise DatabaseError(
+                f"{shown!r} (PAGEMILL_DATABASE_URL) has a # or an @ where none can be: "
+                f"{ENCODE_PASSWORDS}"
+            )
         return parsed.set(drivername="postgresql+psycopg")
     raise DatabaseError(
-        f"{parsed.render_as_string()!r} names the database {backend!r}; pagemill works with "
+        f"{shown!r} names the database {backend!r}; pagemill works with "
         "sqlite and postgresql (PAGEMILL_DATABASE_URL)"
+    )
+
+
+def _no_url(shown: str) -> DatabaseError:
+    return DatabaseError(
+        f"{shown!r} is not a database URL; write sqlite:////absolute/path.db or "
+        "postgresql://user:password@host:port/database (PAGEMILL_DATABASE_URL); "
+        f"{ENCODE_PASSWORDS}"
     )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit, urlunsplit
 
 import platformdirs
 
@@ -120,15 +119,6 @@ class Settings:
     def shown_broker_url(self) -> str:
         """The broker's URL without passwords."""
         return shown_broker(self.broker_url)
-
-
-def without_password(url: str) -> str:
-    """A URL that may be shown and logged."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
 
 
 def _seconds(env: Mapping[str, str], name: str) -> float:

@@ -23,7 +23,7 @@ from jobs.reading.custom_ids import CustomIds
 from jobs.reading.opening import open_input
 from jobs.reading.sources import STDIN
 from jobs.records import NewJob, Plan, RowErrorInfo
-from jobs.settings import without_password
+from jobs.shown_urls import shown_input
 from jobs.storage import JobFolder, Storage
 
 # RFC 4648's letters and digits, in the order of ASCII, so that ids sort by time.
@@ -138,7 +138,7 @@ def new_job_id() -> str:
 
 def _uri(given: str) -> str:
     if given == STDIN or "://" in given:
-        return without_password(given)
+        return shown_input(given)
     return str(Path(given).expanduser().absolute())
 
 

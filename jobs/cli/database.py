@@ -20,7 +20,8 @@ def upgrade() -> None:
       PAGEMILL_DATABASE_URL=postgresql://pagemill@db/pagemill pagemill db upgrade
     """
     from jobs.database import upgrade
-    from jobs.settings import Settings, without_password
+    from jobs.settings import Settings
+    from jobs.shown_urls import without_password
 
     url = Settings.from_env().database_url
     upgrade(url)

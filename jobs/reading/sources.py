@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from jobs.errors import InputError
-from jobs.settings import without_password
+from jobs.shown_urls import scrubbed, shown_input
 
 STDIN = "-"
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -44,7 +44,7 @@ class Source:
         if self.filesystem is None:
             yield sys.stdin.buffer  # not ours to close
             return
-        with reading(self.name):
+        with reading(self.name, self.paths[0]):
             if isinstance(self.filesystem, fs.LocalFileSystem):
                 # A named pipe, too: `pagemill submit <(zcat *.gz)`.
                 file = cast(BinaryIO, open(self.paths[0], "rb", buffering=0))  # noqa: SIM115
@@ -58,17 +58,22 @@ class Source:
     def open_at_random(self, path: str) -> Any:
         """A file that can be read at any place, which Parquet needs."""
         assert self.filesystem is not None
-        with reading(path):
+        with reading(shown_input(path), path):
             return self.filesystem.open_input_file(path)
 
 
 @contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Turns an error of the file system or of a decoder into one that names the input."""
+def reading(name: str, given: str = "") -> Iterator[None]:
+    """Turns an error of the file system or of a decoder into one that names the input.
+
+    Args:
+        given: the URI or path; its secrets are kept out of the message.
+    """
     try:
         yield
     except (OSError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or str(error).strip()
+        reason = scrubbed(reason, given) if "://" in given else reason
         if "Truncated compressed stream" in reason:
             raise InputError(
                 f"{name} is truncated: its compressed data end in the middle; copy it again"
@@ -88,8 +93,8 @@ def locate(given: str) -> Source:
     """
     if given == STDIN:
         return Source(name="stdin")
-    name = without_password(given)
-    with reading(name):
+    name = shown_input(given)
+    with reading(name, given):
         filesystem, path = _open_filesystem(given)
         info = filesystem.get_file_info(path)
     if info.type == fs.FileType.NotFound:
@@ -129,7 +134,7 @@ def _open_filesystem(given: str) -> tuple[fs.FileSystem, str]:
 
 
 def _open_fsspec(given: str) -> tuple[fs.FileSystem, str]:
-    name = without_password(given)
+    name = shown_input(given)
     try:
         import fsspec
     except ImportError:
@@ -140,7 +145,7 @@ def _open_fsspec(given: str) -> tuple[fs.FileSystem, str]:
     try:
         filesystem, path = fsspec.core.url_to_fs(given)
     except (ValueError, ImportError, OSError) as error:
-        raise InputError(f"cannot read {name}: {error}") from error
+        raise InputError(f"cannot read {name}: {scrubbed(str(error), given)}") from error
     return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), path
 
 

@@ -59,15 +59,18 @@ def test_sentinels_name_their_master() -> None:
     [
         ("localhost:6379", "'localhost:6379', but messages go through Redis"),
         ("amqp://guest:secret@host", r"'amqp://guest:\*\*\*@host', but messages go through Redis"),
-        ("redis://:secret@host:x/0", r"'redis://:\*\*\*@host:x/0': Port could not be cast"),
-        ("redis://host:70000/0", "Port out of range"),
-        ("redis://host/jobs", "database 'jobs'; it must be a number"),
-        ("redis+socket:///s?virtual_host=x", "database 'x'; it must be a number"),
+        ("redis://:secret@host:x/0", r"'redis://:\*\*\*@host:x/0': its host or its port is wrong"),
+        ("redis://host:70000/0", "a port is a number from 0 to 65535"),
+        ("redis://host/jobs", "'redis://host/jobs': the Redis database after its host must be a"),
+        ("redis+socket:///s?virtual_host=x", "Redis database after its host must be a number"),
         ("redis://host/0?ssl_cert_reqs=none", "parameter 'ssl_cert_reqs'; .* may have: none"),
-        ("rediss://host/0?ssl_cert_reqs=no", "ssl_cert_reqs=no; it must be one of required,"),
+        ("rediss://host/0?ssl_cert_reqs=no", "unknown ssl_cert_reqs; it must be one of required,"),
         ("rediss://host/0?tls=1", "parameter 'tls'; a rediss:// URL may have: ssl_ca_certs,"),
         ("sentinel://host:26379/0", "must name the master"),
         ("redis://a/0;redis://b/0", "only those of sentinels"),
+        ("redis://:pa;secret@host/0", r"'redis://\*\*\*@host/0': a ; parts .* %3B for ;"),
+        ("redis://:pa#secret@host/0", r"'redis://\*\*\*': .* %23 for #"),
+        ("redis:///:secret@host", r"'redis://\*\*\*@host', which is no URL: .*percent-encoded"),
     ],
 )
 def test_others_are_refused_without_showing_passwords(url: str, said: str) -> None:
@@ -83,7 +86,7 @@ def test_others_are_refused_without_showing_passwords(url: str, said: str) -> No
         ("redis://host/0", "redis://host/0"),
         ("redis://me@host/0", "redis://me@host/0"),
         ("redis://me:pw@host/0", "redis://me:***@host/0"),
-        ("redis://:p@w/x@host/0", "redis://:***@host/0"),
+        ("redis://:p@w/x@host/0", "redis://***@host/0"),
         ("sentinel://:a@x:1;sentinel://:b@y:2/0", "sentinel://:***@x:1;sentinel://:***@y:2/0"),
     ],
 )

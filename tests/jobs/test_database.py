@@ -37,6 +37,14 @@ def database(database_url: str) -> Iterator[Database]:
         ("sqlite://", "in memory"),
         ("sqlite:///:memory:", "in memory"),
         ("mysql://u:secret@h/d", "'mysql'; pagemill works with sqlite and postgresql"),
+        ("postgresql://me:secret@h:port/d", r"'postgresql://me:\*\*\*@h:port/d' is not a database"),
+        (
+            "postgresql://me:a@secret@h/d",
+            r"'postgresql://\*\*\*@h/d'.* has a # or an @ where none can be.*%40 for @",
+        ),
+        ("sqlite://me:secret@h/d", "is not a database URL"),
+        ("sqlite:///d.db?timeout=x&password=secret", "is not a database URL"),
+        ("host=h password=secret", "is not a database URL"),
     ],
 )
 def test_refuses_urls_it_cannot_work_with(url: str, said: str) -> None:

@@ -81,6 +81,10 @@ def test_a_relative_path_and_a_password(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     assert prepare_file("a.jsonl", tmp_path / "s").job.input_uri == str(tmp_path / "a.jsonl")
     assert submission._uri("s3://key:secret@bucket/a") == "s3://key:***@bucket/a"
+    signed = "https://host/a.jsonl?X-Amz-Expires=9&X-Amz-Signature=secret&sig=secret"
+    assert submission._uri(signed) == (
+        "https://host/a.jsonl?X-Amz-Expires=***&X-Amz-Signature=***&sig=***"
+    )
     assert submission._uri("-") == "-"
 
 
