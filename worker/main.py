@@ -150,6 +150,12 @@ def _consume(worker: Worker, leave: Leave) -> None:
             extra={"event": "ready", "model": options.model},
         )  # fmt: skip
         consumer.run()
+        if not worker.draining.is_set():
+            log.error(
+                "messages are not taken any more; chunks are taken from the database until this "
+                "worker is started again", extra={"event": "consumer_lost"},
+            )  # fmt: skip
+            worker.draining.wait()
         slots.join()
     finally:
         for thread in (watcher, sweeper, waker):

@@ -68,13 +68,21 @@ class Waker:
         if self._worker.draining.is_set():
             return
         if not self._settings.has_broker:
-            if self._is_hungry():
-                self._sender.send(self._due(self._slots.free, resend_seconds=0.0))
+            self._wake_ourselves()
             return
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + self._settings.sweep_seconds
             self._tell(self._what_is_wrong())
         if self._trouble is not None and self._is_hungry():
+            self._slots.run_aside()
+
+    def _wake_ourselves(self) -> None:
+        if not self._is_hungry():
+            return
+        if self._consumer.connected:
+            self._connected_at = time.monotonic()
+            self._sender.send(self._due(self._slots.free, resend_seconds=0.0))
+        elif time.monotonic() - self._connected_at > CONNECTING_SECONDS:
             self._slots.run_aside()
 
     def _what_is_wrong(self) -> str | None:

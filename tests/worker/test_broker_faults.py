@@ -20,6 +20,7 @@ from jobs.wake import Sender, make_app, wake_workers
 from tests.support.drainer import MODEL, Drainer
 from tests.support.job_store import new_job
 from tests.support.redis_server import RedisServer
+from worker.app import stop_consuming
 from worker.waker import ENOUGH_WAITING
 
 # Celery announces a change of a default whenever it connects again.
@@ -91,13 +92,13 @@ def test_messages_bring_the_chunks(redis, settings):
 def test_of_a_large_job_few_messages_wait(redis, settings):
     redis.start()
     with Drainer(settings, seconds=0.0) as drainer:
-        job = submit(drainer, 400)
+        job = submit(drainer, 260)
         most = 0
         while drainer.store.job(job).chunks_left > 50:
             most = max(most, waits(settings))
         # Two that look at the same time send as many each.
         assert 0 < most <= 2 * ENOUGH_WAITING
-        each_once(drainer, job, 400)
+        each_once(drainer, job, 260)
 
 
 def test_a_job_of_higher_priority_is_served_first(redis, settings):
@@ -148,7 +149,8 @@ def test_a_broker_that_dies_and_is_started_again(redis, settings):
         each_once(drainer, job, 60)
 
 
-def test_messages_that_are_thrown_away(redis, settings):
+def test_messages_that_are_thrown_away(redis, settings, caplog):
+    """Others are sent before the worker has to help itself."""
     redis.start()
     with Drainer(settings) as drainer:
         job = submit(drainer, 40)
@@ -156,6 +158,7 @@ def test_messages_that_are_thrown_away(redis, settings):
         with redis.client() as client:
             client.flushall()
         each_once(drainer, job, 40)
+    assert AWAY not in caplog.text
 
 
 def test_connections_that_are_cut(redis, settings):
@@ -206,11 +209,12 @@ def test_a_broker_without_memory(redis, settings, caplog):
             client.config_set("maxmemory", "1")
         count = len(drainer.done)
         until("more chunks", lambda: len(drainer.done) > count + 10)
+        time.sleep(2)
         with redis.client() as client:
             client.config_set("maxmemory", "0")
         each_once(drainer, job, 40)
     talk = [r for r in caplog.records if r.name.startswith("celery")]
-    assert 0 < len(talk) < 15, "an attempt that fails five times a second is logged once"
+    assert 0 < len(talk) < 8, "an attempt that fails five times a second is logged once"
     assert not any(r.exc_info for r in talk)
 
 
@@ -243,6 +247,20 @@ def test_two_models_do_not_take_each_others_messages(redis, settings):
         assert sender.waiting("other") == 5
 
 
+def test_a_consumer_that_crashes(redis, settings):
+    """By an error of Celery or of ours that nobody foresaw."""
+    redis.start()
+    with Drainer(settings) as drainer:
+        until("a connection", lambda: drainer.consumer.connected)
+        drainer.consumer._controller.hub.call_soon(crash)
+        until("its end", lambda: not drainer.consumer.connected)
+        each_once(drainer, insert(drainer, 10), 10)
+
+
+def crash() -> None:
+    raise ZeroDivisionError
+
+
 def test_a_user_of_redis_that_may_touch_our_keys_only(redis, settings):
     redis.start()
     with redis.client() as client:
@@ -261,4 +279,8 @@ def test_a_user_of_redis_that_may_touch_our_keys_only(redis, settings):
 def test_without_a_broker_a_worker_wakes_itself(settings):
     alone = dataclasses.replace(settings, broker_url="memory://localhost")
     with Drainer(alone) as drainer:
+        each_once(drainer, insert(drainer, 20), 20)
+        assert drainer.slots.woken_at > 0
+        stop_consuming()
+        until("the consumer's end", lambda: not drainer.consumer.connected)
         each_once(drainer, insert(drainer, 20), 20)
