@@ -159,8 +159,8 @@ def test_a_database_that_is_away_is_waited_for(deployment):
         with beating(deployment, "--health-file", str(health)) as beat:
             wait_for("a round", health.exists, timeout=60)
             with nobody_let_in(url):
-                beat.until_logged("beat: DatabaseError: ")
-                beat.until_logged("finisher: DatabaseError: ")
+                beat.until_logged("beat: DatabaseUnavailable: ")
+                beat.until_logged("finisher: DatabaseUnavailable: ")
                 touched = health.stat().st_mtime_ns
                 time.sleep(0.5)
                 assert health.stat().st_mtime_ns == touched
