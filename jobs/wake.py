@@ -27,6 +27,7 @@ RUN_CHUNK = "pagemill.run_chunk"
 CONNECT_SECONDS = 2.0
 REPLY_SECONDS = 3.0
 
+ENOUGH_WAITING = 100  # messages in a queue, whatever the number of queued chunks
 _LONGEST_MODEL = 200
 
 
@@ -77,18 +78,26 @@ class Sender:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-        self._app.close()
-
-    def connect(self) -> None:
-        """See that the broker answers."""
-        with self._connected():
-            pass
 
     def waiting(self, model: str) -> int:
         """How many messages wait in a model's queue."""
         with self._connected() as connection:
             declared = connection.default_channel.queue_declare(queue_of(model))
             return int(declared.message_count)
+
+    def top_up(self, model: str, due: Callable[[int], Sequence[WakeUp]]) -> int:
+        """Send until enough messages wait in a model's queue; returns how many wait then.
+
+        Args:
+            due: gives at most so many of the wake-ups that are due. It is asked only if the
+                broker answers, since what it names counts as sent.
+        """
+        waiting = self.waiting(model)
+        if waiting >= ENOUGH_WAITING:
+            return waiting
+        wake_ups = due(ENOUGH_WAITING - waiting)
+        self.send(wake_ups)
+        return waiting + len(wake_ups)
 
     def send(self, wake_ups: Sequence[WakeUp]) -> None:
         """Send a message for each chunk."""
@@ -98,6 +107,10 @@ class Sender:
                 send(self._app, wake_up, producer=producer)
 
     def close(self) -> None:
+        self._disconnect()
+        self._app.close()
+
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release()
@@ -110,7 +123,7 @@ class Sender:
             self._connection.default_channel  # noqa: B018 (it connects)
             yield self._connection
         except Exception as error:  # whatever a broker's client raises
-            self.close()
+            self._disconnect()
             said = str(error).strip().rstrip(".") or type(error).__name__
             raise BrokerError(
                 f"the broker {self._settings.shown_broker_url} cannot be used: {said}"
@@ -129,25 +142,18 @@ def send(app: Celery, wake_up: WakeUp, **options: Any) -> None:
     )
 
 
-def wake_workers(settings: Settings, due: Callable[[], Sequence[WakeUp]]) -> int:
-    """Wake workers for the chunks that are due; returns how many messages were sent.
+def wake_workers(settings: Settings, model: str, due: Callable[[int], Sequence[WakeUp]]) -> None:
+    """Wake workers of a model for the chunks that are due; see `Sender.top_up`.
 
-    Without a broker no message would leave this process: none is sent, and the sweeper of a
-    worker finds the chunks in the job tables.
-
-    Args:
-        due: asked only if the broker answers, since what it names counts as sent.
+    Without a broker no message would leave this process: none is sent, and workers find the
+    chunks in the job tables.
 
     Raises:
         BrokerError: the broker cannot be reached, or refuses.
     """
-    if not settings.has_broker:
-        return 0
-    with Sender(settings) as sender:
-        sender.connect()
-        wake_ups = due()
-        sender.send(wake_ups)
-        return len(wake_ups)
+    if settings.has_broker:
+        with Sender(settings) as sender:
+            sender.top_up(model, due)
 
 
 def message_priority(job_priority: int) -> int:

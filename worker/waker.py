@@ -21,7 +21,6 @@ PROBE_SECONDS = 5.0  # how often it looks whether its broker is back
 # use for the moment.
 CONNECTING_SECONDS = 3.0
 STARVING_SECONDS = 5.0  # or half as long again as between two sweeps, in which messages are sent
-ENOUGH_WAITING = 100  # messages in a queue, whatever the number of queued chunks
 
 
 class Waker:
@@ -115,15 +114,13 @@ class Waker:
 
     def _send_due(self) -> int:
         """How many messages wait now."""
-        waiting = self._sender.waiting(self._model)
-        if waiting >= ENOUGH_WAITING:
+        waiting = self._sender.top_up(self._model, self._due)
+        if waiting or not self._slots.free:
             return waiting
-        due = self._due(ENOUGH_WAITING - waiting)
-        if not due and not waiting and self._slots.free:
-            # If anything is queued, then no message is left that would bring it.
-            due = self._due(self._slots.free, lost=True)
-        self._sender.send(due)
-        return waiting + len(due)
+        # If anything is queued, then no message is left that would bring it.
+        lost = self._due(self._slots.free, lost=True)
+        self._sender.send(lost)
+        return len(lost)
 
     def _tell(self, trouble: str | None) -> None:
         now = time.monotonic()

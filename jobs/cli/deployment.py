@@ -45,7 +45,9 @@ class Deployment:
         from jobs.wake import wake_workers
 
         try:
-            wake_workers(self.settings, lambda: self.store.chunks_to_wake(model=model))
+            wake_workers(
+                self.settings, model, lambda limit: self.store.chunks_to_wake(limit, model=model)
+            )
         except (BrokerError, DatabaseError) as error:
             note(
                 f"Workers could not be woken: {error}. The job is queued all the same; they look "

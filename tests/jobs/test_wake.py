@@ -16,7 +16,15 @@ from kombu import Connection
 from jobs.errors import BrokerError
 from jobs.records import WakeUp
 from jobs.settings import Settings
-from jobs.wake import RUN_CHUNK, Sender, make_app, message_priority, queue_of, wake_workers
+from jobs.wake import (
+    ENOUGH_WAITING,
+    RUN_CHUNK,
+    Sender,
+    make_app,
+    message_priority,
+    queue_of,
+    wake_workers,
+)
 from tests.support import redis_server
 from tests.support.redis_server import RedisServer, free_port
 
@@ -27,6 +35,12 @@ SETTINGS = Settings.from_env({"PAGEMILL_HOME": "/nowhere"})
 
 def wake_ups(count: int, model: str = "m", priority: int = 0) -> list[WakeUp]:
     return [WakeUp(f"job{priority}", f"chunk{n}", model, priority) for n in range(count)]
+
+
+def few(limit: int) -> list[WakeUp]:
+    """One wake-up."""
+    assert limit > 0
+    return wake_ups(1)
 
 
 def settings_of(url: str) -> Settings:
@@ -58,14 +72,28 @@ def take(settings: Settings, model: str = "m") -> list[tuple[str, str]]:
 
 
 def test_without_a_broker_nothing_is_sent() -> None:
-    assert wake_workers(SETTINGS, lambda: wake_ups(1)) == 0
+    wake_workers(SETTINGS, "m", asked_in_vain)
 
 
 def test_each_chunk_gets_a_message_in_the_queue_of_its_model(settings: Settings) -> None:
-    assert wake_workers(settings, lambda: [*wake_ups(2), *wake_ups(1, "other")]) == 3
     with Sender(settings) as sender:
+        sender.send([*wake_ups(2), *wake_ups(1, "other")])
         assert [sender.waiting(model) for model in ("m", "other", "none")] == [2, 1, 0]
     assert take(settings) == [("job0", "chunk0"), ("job0", "chunk1")]
+
+
+def test_no_more_messages_wait_than_are_enough(settings: Settings) -> None:
+    asked = []
+
+    def due(limit: int) -> list[WakeUp]:
+        asked.append(limit)
+        return wake_ups(min(limit, 70))
+
+    with Sender(settings) as sender:
+        assert [sender.top_up("m", due) for _ in range(3)] == [70, 100, 100]
+    assert asked == [100, 30]
+    with Sender(settings) as sender:
+        assert sender.waiting("m") == ENOUGH_WAITING
 
 
 def test_a_higher_priority_overtakes(settings: Settings) -> None:
@@ -78,7 +106,7 @@ def test_a_higher_priority_overtakes(settings: Settings) -> None:
 
 def test_deployments_on_one_redis_do_not_meet(settings: Settings) -> None:
     other = dataclasses.replace(settings, queue=f"{settings.queue}2")
-    wake_workers(settings, lambda: wake_ups(1))
+    wake_workers(settings, "m", few)
     assert take(other) == []
     assert take(settings) != []
     redis_server.remove_keys(other.broker_url, other.queue)
@@ -86,7 +114,7 @@ def test_deployments_on_one_redis_do_not_meet(settings: Settings) -> None:
 
 def test_nothing_grows_in_redis(settings: Settings) -> None:
     for _ in range(2):
-        wake_workers(settings, lambda: wake_ups(50))
+        wake_workers(settings, "m", lambda _: wake_ups(50))
         assert len(take(settings)) == 50
         keys = redis_server.keys(settings.broker_url, settings.queue)
         queue = queue_of("m")
@@ -124,34 +152,32 @@ def test_the_name_of_a_queue_has_its_limits() -> None:
 
 
 def test_through_a_unix_socket(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="redis-") as short:  # as the path of a socket must be
-        server = RedisServer(tmp_path, "--unixsocket", f"{short}/redis.sock")
-        server.start()
+    with (
+        tempfile.TemporaryDirectory(prefix="redis-") as short,  # as the path of a socket must be
+        RedisServer(tmp_path, "--unixsocket", f"{short}/redis.sock") as server,
+    ):
         settings = settings_of(f"redis+socket://{short}/redis.sock?virtual_host=2")
-        assert wake_workers(settings, lambda: wake_ups(1)) == 1
+        wake_workers(settings, "m", few)
         assert take(settings) == [("job0", "chunk0")]
         with server.client() as client:
             assert list(client.info("keyspace")) == ["db2"]
-        server.kill()
 
 
 def test_through_sentinels(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path / "master")
-    server.start()
-    sentinel = RedisServer.sentinel(tmp_path / "sentinel", "ours", server)
-    sentinel.start()
-    here = f"sentinel://127.0.0.1:{sentinel.port}"
-    settings = settings_of(f"{here};{here}/0?master_name=ours")
-    assert wake_workers(settings, lambda: wake_ups(1)) == 1
-    assert take(settings) == [("job0", "chunk0")]
-    sentinel.kill()
-    server.kill()
+    with (
+        RedisServer(tmp_path / "master") as server,
+        RedisServer.sentinel(tmp_path / "sentinel", "ours", server) as sentinel,
+    ):
+        here = f"sentinel://127.0.0.1:{sentinel.port}"
+        settings = settings_of(f"{here};{here}/0?master_name=ours")
+        wake_workers(settings, "m", few)
+        assert take(settings) == [("job0", "chunk0")]
 
 
 # ---- brokers that are away
 
 
-def asked_in_vain() -> list[WakeUp]:
+def asked_in_vain(limit: int) -> list[WakeUp]:
     raise AssertionError("what is not sent must not count as sent")
 
 
@@ -159,42 +185,34 @@ def test_a_broker_that_is_not_there_is_told_at_once() -> None:
     settings = settings_of(f"redis://me:secret@127.0.0.1:{free_port()}/0")
     began = time.monotonic()
     with pytest.raises(BrokerError, match=r"redis://me:\*\*\*@127.*refused") as caught:
-        wake_workers(settings, asked_in_vain)
+        wake_workers(settings, "m", asked_in_vain)
     assert time.monotonic() - began < 2
     assert "secret" not in str(caught.value)
 
 
 def test_a_broker_that_does_not_answer_is_told_soon(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path)
-    server.start()
-    server.freeze()
-    try:
+    with RedisServer(tmp_path) as server:
+        server.freeze()
         began = time.monotonic()
         with pytest.raises(BrokerError, match="Timeout"):
-            wake_workers(settings_of(server.url), asked_in_vain)
+            wake_workers(settings_of(server.url), "m", asked_in_vain)
         assert time.monotonic() - began < 6
-    finally:
-        server.kill()
 
 
 def test_a_password_is_needed_and_never_shown(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path, "--requirepass", "secret")
-    server.start()
-    try:
+    with RedisServer(tmp_path, "--requirepass", "secret") as server:
         wrong = server.url_with(":wrong")
         for url, said in ((server.url, "uthentication"), (wrong, "invalid username-password")):
             with pytest.raises(BrokerError, match=said) as caught:
-                wake_workers(settings_of(url), asked_in_vain)
+                wake_workers(settings_of(url), "m", asked_in_vain)
             assert "wrong" not in str(caught.value)
-        assert wake_workers(settings_of(server.url_with(":secret")), lambda: wake_ups(1)) == 1
-    finally:
-        server.kill()
+        settings = settings_of(server.url_with(":secret"))
+        wake_workers(settings, "m", few)
+        assert take(settings) == [("job0", "chunk0")]
 
 
 def test_a_sender_connects_anew_after_its_broker_was_away(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path)
-    server.start()
-    with Sender(settings_of(server.url)) as sender:
+    with RedisServer(tmp_path) as server, Sender(settings_of(server.url)) as sender:
         sender.send(wake_ups(1))
         server.kill()
         with pytest.raises(BrokerError):
@@ -203,4 +221,3 @@ def test_a_sender_connects_anew_after_its_broker_was_away(tmp_path: Path) -> Non
         assert sender.waiting("m") == 1  # it was written down
         sender.send(wake_ups(1))
         assert sender.waiting("m") == 2
-    server.kill()

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import redis
 from redis.backoff import NoBackoff
@@ -66,7 +67,7 @@ class RedisServer:
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._command: tuple[str, ...] = (
             "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder),
-            "--appendonly", "yes", "--save", "", *options,
+            "--appendonly", "yes", "--appendfsync", "always", "--save", "", *options,
         )  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -85,6 +86,13 @@ class RedisServer:
     def url_with(self, user: str) -> str:
         """Its URL with a name and a password, as in `me:secret`."""
         return self.url.replace("://", f"://{user}@")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
 
     def start(self) -> None:
         """Start it, with the data it had, and wait until it answers."""

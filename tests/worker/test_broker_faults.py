@@ -16,12 +16,12 @@ import pytest
 
 from jobs.database import upgrade
 from jobs.settings import Settings
-from jobs.wake import Sender, make_app, wake_workers
+from jobs.store import Store
+from jobs.wake import ENOUGH_WAITING, Sender, make_app, wake_workers
 from tests.support.drainer import MODEL, Drainer
 from tests.support.job_store import new_job
 from tests.support.redis_server import RedisServer
 from worker.app import stop_consuming
-from worker.waker import ENOUGH_WAITING
 
 # Celery announces a change of a default whenever it connects again.
 pytestmark = pytest.mark.filterwarnings("ignore::celery.exceptions.CPendingDeprecationWarning")
@@ -47,8 +47,12 @@ def settings(redis: RedisServer, tmp_path: Path) -> Settings:
 def submit(drainer: Drainer, chunks: int, **options: object) -> str:
     """Insert a job and wake workers for it, as `submit` does."""
     job = drainer.store.insert_job(new_job((chunks,), **options))  # type: ignore[arg-type]
-    wake_workers(drainer.settings, lambda: drainer.store.chunks_to_wake(model=MODEL))
+    wake(drainer.settings, drainer.store, MODEL)
     return job.id
+
+
+def wake(settings: Settings, store: Store, model: str) -> None:
+    wake_workers(settings, model, lambda limit: store.chunks_to_wake(limit, model=model))
 
 
 def insert(drainer: Drainer, chunks: int) -> str:
@@ -241,7 +245,7 @@ def test_two_models_do_not_take_each_others_messages(redis, settings):
     redis.start()
     with Drainer(settings) as drainer:
         drainer.store.insert_job(new_job((5,), model="other"))
-        wake_workers(settings, drainer.store.chunks_to_wake)
+        wake(settings, drainer.store, "other")
         each_once(drainer, submit(drainer, 5), 5)
     with Sender(settings) as sender:
         assert sender.waiting("other") == 5
