@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,16 +15,46 @@ class LayerKV:
     Token `t` of a sequence lies in block `block_table[t // block_size]` at
     `t % block_size`. Blocks that no sequence has written hold arbitrary bits, NaN included.
 
+    There are two layouts. Token by token, which torch's own operations read best: keys and
+    values are [num_blocks, block_size, num_kv_heads, head_dim]. Head by head, which the C++
+    kernels read in place: keys are [num_blocks, num_kv_heads, head_dim, block_size], so that one
+    vector holds the same dimension of neighbouring tokens, and values [num_blocks, num_kv_heads,
+    block_size, head_dim].
+
     Attributes:
-        keys: [num_blocks, block_size, num_kv_heads, head_dim], rotated already.
-        values: the same shape and dtype as `keys`.
+        keys: rotated already.
+        values: of the dtype of `keys`.
         scales: what stored numbers are multiplied by, for formats that need it; the
             floating-point formats have None.
+        by_head: which layout this is.
     """
 
     keys: torch.Tensor
     values: torch.Tensor
     scales: torch.Tensor | None = None
+    by_head: bool = False
+
+    @classmethod
+    def allocate(
+        cls,
+        num_blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        by_head: bool = False,
+    ) -> LayerKV:
+        """A layer's storage with arbitrary bits."""
+        by_token = (num_blocks, block_size, num_kv_heads, head_dim)
+        key_shape = (num_blocks, num_kv_heads, head_dim, block_size) if by_head else by_token
+        value_shape = (num_blocks, num_kv_heads, block_size, head_dim) if by_head else by_token
+        return cls(
+            keys=torch.empty(key_shape, dtype=dtype, device=device),
+            values=torch.empty(value_shape, dtype=dtype, device=device),
+            by_head=by_head,
+        )
 
     @property
     def num_blocks(self) -> int:
@@ -31,12 +62,23 @@ class LayerKV:
 
     @property
     def block_size(self) -> int:
-        return self.keys.shape[1]
+        return self.keys.shape[3 if self.by_head else 1]
 
     @property
     def num_kv_heads(self) -> int:
-        return self.keys.shape[2]
+        return self.values.shape[1 if self.by_head else 2]
 
     @property
     def head_dim(self) -> int:
-        return self.keys.shape[3]
+        return self.values.shape[3]
+
+    def by_token(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Views of all keys and values, each [num_blocks, block_size, num_kv_heads, head_dim]."""
+        if not self.by_head:
+            return self.keys, self.values
+        return self.keys.permute(0, 3, 1, 2), self.values.permute(0, 2, 1, 3)
+
+    def read(self, blocks: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copies of the keys and values of some blocks, each [tokens, num_kv_heads, head_dim]."""
+        keys, values = (stored[list(blocks)].flatten(0, 1) for stored in self.by_token())
+        return keys, values

@@ -8,7 +8,7 @@ from kernels.kv_layout import LayerKV
 
 
 def kv_write(keys: torch.Tensor, values: torch.Tensor, kv: LayerKV, slots: torch.Tensor) -> None:
-    """Write each token's keys and values into its slot.
+    """Write each token's keys and values into its slot, rounded to the dtype of the storage.
 
     Args:
         keys: [num_tokens, num_kv_heads, head_dim], rotated.
@@ -16,5 +16,10 @@ def kv_write(keys: torch.Tensor, values: torch.Tensor, kv: LayerKV, slots: torch
         kv: the layer's storage, changed in place.
         slots: [num_tokens], int64, `block * block_size + offset`, all different.
     """
-    kv.keys.flatten(0, 1).index_copy_(0, slots, keys)
-    kv.values.flatten(0, 1).index_copy_(0, slots, values)
+    if not kv.by_head:
+        kv.keys.flatten(0, 1).index_copy_(0, slots, keys.to(kv.keys.dtype))
+        kv.values.flatten(0, 1).index_copy_(0, slots, values.to(kv.values.dtype))
+        return
+    block, offset = slots // kv.block_size, slots % kv.block_size
+    kv.keys[block, :, :, offset] = keys.to(kv.keys.dtype)
+    kv.values[block, :, offset] = values.to(kv.values.dtype)

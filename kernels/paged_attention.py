@@ -93,11 +93,10 @@ def paged_attention_reference(
         for token in range(metadata.query_starts[i], metadata.query_starts[i + 1]):
             end = metadata.context_lens[i] - (metadata.query_starts[i + 1] - 1 - token)
             start = 0 if window is None else max(0, end - window)
-            blocks = list(metadata.block_tables[i])
-            keys = kv.keys[blocks].flatten(0, 1)[start:end].float()
-            values = kv.values[blocks].flatten(0, 1)[start:end].float()
-            keys = keys.repeat_interleave(group, dim=1)
-            values = values.repeat_interleave(group, dim=1)
+            keys, values = (
+                stored[start:end].float().repeat_interleave(group, dim=1)
+                for stored in kv.read(metadata.block_tables[i])
+            )
             scores = torch.einsum("hd,lhd->hl", queries[token].float(), keys) * scale
             weights = scores.softmax(-1)
             output[token] = torch.einsum("hl,lhd->hd", weights, values).to(output.dtype)

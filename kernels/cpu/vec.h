@@ -1,0 +1,92 @@
+// Vectors of floats, written once for AVX-512, AVX2 and NEON: the vector extensions of GCC and
+// Clang, and the few operations that these lack.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define VL 16
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define VL 8
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#define VL 4
+#else
+#error "no vector extension that these kernels know is switched on"
+#endif
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vf __attribute__((vector_size(VL * 4)));
+typedef int32_t vi __attribute__((vector_size(VL * 4)));
+typedef float vf_unaligned __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+typedef uint16_t half;  // the bits of an IEEE binary16
+
+INLINE vf v_load(const float *p) { return *(const vf_unaligned *)p; }
+INLINE void v_store(float *p, vf x) { *(vf_unaligned *)p = x; }
+INLINE vf v_set(float x) { return x - vf{}; }
+INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
+
+INLINE vf v_load(const half *p) {
+#if VL == 16
+    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+#elif VL == 8
+    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#else
+    return (vf)vcvt_f32_f16(vld1_f16((const float16_t *)p));
+#endif
+}
+
+// Rounds to the nearest binary16; what is too large becomes an infinity.
+INLINE void v_store(half *p, vf x) {
+#if VL == 16
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
+#elif VL == 8
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
+#else
+    vst1_f16((float16_t *)p, vcvt_f16_f32((float32x4_t)x));
+#endif
+}
+
+INLINE void store_one(float *p, float x) { *p = x; }
+INLINE void store_one(half *p, float x) {
+#if VL >= 8
+    *p = (half)_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    *(__fp16 *)p = (__fp16)x;
+#endif
+}
+
+INLINE float v_sum(vf x) {
+    float total = 0;
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; i++) total += x[i];
+    return total;
+}
+
+// 2 to the power of x: 0 below -126, NaN for NaN; relative error about 2e-7. For x up to 127.
+INLINE vf v_exp2(vf x) {
+    vf low = v_set(-126.0f);
+    vf bounded = x < low ? low : x;  // keeps NaN, for which no comparison is true
+    // Adding and taking away 1.5 * 2^23 rounds to the nearest integer.
+    vf magic = v_set(12582912.0f);
+    vf shifted = bounded + magic;
+    vf fraction = bounded - (shifted - magic);  // -0.5 to 0.5
+    vi exponent = ((vi)shifted - (vi)magic) << 23;
+    // Taylor's series of 2^f; its first term that is left out is below 2e-8.
+    vf p = v_set(1.5403530e-4f);
+    p = p * fraction + v_set(1.3333558e-3f);
+    p = p * fraction + v_set(9.6181291e-3f);
+    p = p * fraction + v_set(5.5504109e-2f);
+    p = p * fraction + v_set(2.4022651e-1f);
+    p = p * fraction + v_set(6.9314718e-1f);
+    p = p * fraction + v_set(1.0f);
+    vf power = (vf)((vi)p + exponent);
+    power = bounded != bounded ? bounded : power;
+    return x < low ? vf{} : power;
+}
