@@ -11,8 +11,9 @@ from engine.kv_cache import KVCache
 from engine.loading.loaded import LoadedModel
 from engine.step_logprobs import StepLogprobs
 from kernels.attention_metadata import AttentionMetadata
+from kernels.greedy import NO_TOKEN
 from kernels.paged_attention import AttentionPlan, plan_attention
-from kernels.sampling import NO_TOKEN, RowSampling, SamplingMetadata, sample
+from kernels.sampling import RowSampling, SamplingMetadata, sample
 
 
 @dataclass(frozen=True, slots=True)

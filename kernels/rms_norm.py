@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from ctypes import c_float, c_int64, c_void_p
+
 import torch
+
+from kernels.cpu.library import find
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -19,6 +23,18 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     Returns:
         A new tensor of the shape and dtype of `x`.
     """
+    if _fits(x, weight):
+        kernel = find("rms_norm", c_void_p, c_void_p, c_float, c_void_p, c_int64, c_int64)
+        if kernel is not None:
+            output, width = torch.empty_like(x), weight.shape[0]
+            rows = x.numel() // width
+            kernel(x.data_ptr(), weight.data_ptr(), eps, output.data_ptr(), rows, width)
+            return output
+    return rms_norm_reference(x, weight, eps)
+
+
+def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """The specification of `rms_norm`, of any device and dtype."""
     wide = x.float()
     # The vector norm reads the row once; squaring it first would write a copy.
     norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
@@ -40,5 +56,33 @@ def add_rms_norm(
     Returns:
         `rms_norm(residual + x)`, a new tensor.
     """
+    if _fits(x, weight) and _fits(residual, weight):
+        kernel = find(
+            "add_rms_norm", c_void_p, c_void_p, c_void_p, c_float, c_void_p, c_int64, c_int64
+        )
+        if kernel is not None:
+            output, width = torch.empty_like(x), weight.shape[0]
+            rows = x.numel() // width
+            pointers = x.data_ptr(), residual.data_ptr(), weight.data_ptr()
+            kernel(*pointers, eps, output.data_ptr(), rows, width)
+            return output
+    return add_rms_norm_reference(x, residual, weight, eps)
+
+
+def add_rms_norm_reference(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """The specification of `add_rms_norm`, of any device and dtype."""
     residual.add_(x)
-    return rms_norm(residual, weight, eps)
+    return rms_norm_reference(residual, weight, eps)
+
+
+def _fits(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether the C++ kernel reads such tensors."""
+    return (
+        x.is_cpu
+        and x.dtype is torch.float32
+        and x.is_contiguous()
+        and weight.dtype is torch.float32
+        and weight.is_contiguous()
+    )

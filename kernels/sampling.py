@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.greedy import NO_TOKEN, greedy_tokens
 from kernels.philox import philox_uniform
-
-NO_TOKEN = -1
 
 # Sorting a whole vocabulary costs ten times what its most likely thousand cost, and top-p
 # seldom needs more. On a GPU, asking whether it did would make the host wait.
@@ -39,7 +38,7 @@ class SamplingMetadata:
     """The sampled rows of a batch, on the device; greedy rows need nothing.
 
     Attributes:
-        rows: [n], int64, which rows of the logits are sampled; None where all are greedy.
+        rows: [n], int64, which rows of the logits are sampled, at least one.
         temperatures: [n, 1], float32.
         uniforms: [n, 1], float64, each row's random number.
         filtered: [m], int64, which of the n rows have a top-k or a top-p; None where none.
@@ -48,7 +47,7 @@ class SamplingMetadata:
         max_top_k: largest top-k that cuts anything, 0 where none does.
     """
 
-    rows: torch.Tensor | None
+    rows: torch.Tensor
     temperatures: torch.Tensor
     uniforms: torch.Tensor
     filtered: torch.Tensor | None
@@ -59,8 +58,11 @@ class SamplingMetadata:
     @classmethod
     def build(
         cls, rules: Sequence[RowSampling], vocab_size: int, device: torch.device
-    ) -> SamplingMetadata:
+    ) -> SamplingMetadata | None:
+        """None where all rows are greedy."""
         rows = [i for i, rule in enumerate(rules) if rule.temperature > 0]
+        if not rows:
+            return None
         sampled = [rules[i] for i in rows]
         cuts = [0 < r.top_k < vocab_size for r in sampled]
         filtered = [i for i, r in enumerate(sampled) if cuts[i] or r.top_p < 1]
@@ -71,7 +73,7 @@ class SamplingMetadata:
         # A temperature below float32's range would divide by 0.
         smallest = torch.finfo(torch.float32).tiny
         return cls(
-            rows=_indices(rows, device),
+            rows=torch.tensor(rows, dtype=torch.int64).to(device, non_blocking=True),
             temperatures=_column([max(r.temperature, smallest) for r in sampled], device),
             uniforms=uniforms[:, None].to(device, non_blocking=True),
             filtered=_indices(filtered, device),
@@ -91,26 +93,27 @@ class SamplingMetadata:
         )
 
 
-def sample(logits: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
+def sample(logits: torch.Tensor, metadata: SamplingMetadata | None) -> torch.Tensor:
     """One token for each row.
 
     Args:
         logits: [rows, vocab_size], any floating dtype.
-        metadata: the rows' sampling rules.
+        metadata: the rows' sampling rules; None where all are greedy.
 
     Returns:
         [rows], int64. Greedy rows: the largest logit, of equal ones the lowest id. Rows
         with a logit that is not finite: `NO_TOKEN`.
     """
-    finite = logits.amax(-1).isfinite() & logits.amin(-1).isfinite()
-    tokens = logits.argmax(-1)
-    if metadata.rows is not None:
-        scores = filtered_scores(logits, metadata)
-        # In float64, or the tail of a large vocabulary would be rounded away.
-        cumulative = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
-        target = metadata.uniforms * cumulative[:, -1:]
-        tokens[metadata.rows] = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
-    return tokens.masked_fill_(~finite, NO_TOKEN)
+    tokens = greedy_tokens(logits)
+    if metadata is None:
+        return tokens
+    scores = filtered_scores(logits, metadata)
+    # In float64, or the tail of a large vocabulary would be rounded away.
+    cumulative = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
+    target = metadata.uniforms * cumulative[:, -1:]
+    drawn = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
+    tokens[metadata.rows] = drawn.masked_fill_(tokens[metadata.rows] == NO_TOKEN, NO_TOKEN)
+    return tokens
 
 
 def filtered_scores(logits: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:

@@ -17,26 +17,23 @@ from engine.models.config import ModelConfig
 from engine.models.linear import FusedLinear, NewParameter
 from engine.models.rope import inverse_frequencies
 from kernels.kv_layout import LayerKV
-from kernels.kv_write import kv_write
 from kernels.paged_attention import AttentionPlan, paged_attention
 from kernels.rms_norm import add_rms_norm, rms_norm
-from kernels.rope import apply_rope, rope_cos_sin
+from kernels.rope import rope_cos_sin
+from kernels.rope_kv_write import HeadNormWeights, rope_kv_write
 from kernels.silu_and_mul import silu_and_mul
 
 
 class HeadNorms(nn.Module):
-    """Normalizes each head of queries and of keys (Henry et al., 2020, arXiv:2010.04245)."""
+    """What normalizes each head of queries and of keys."""
 
     def __init__(self, config: ModelConfig, new: NewParameter) -> None:
         super().__init__()
-        self.num_heads, self.eps = config.num_heads, config.rms_norm_eps
+        self.eps = config.rms_norm_eps
         self.q_norm, self.k_norm = new(config.head_dim), new(config.head_dim)
 
-    def forward(self, queries_keys: Tensor) -> Tensor:
-        """[num_tokens, heads, head_dim], the heads of queries first."""
-        queries, keys = queries_keys.tensor_split([self.num_heads], dim=1)
-        normalized = rms_norm(queries, self.q_norm, self.eps), rms_norm(keys, self.k_norm, self.eps)
-        return torch.cat(normalized, dim=1)
+    def weights(self) -> HeadNormWeights:
+        return HeadNormWeights(self.q_norm, self.k_norm, self.eps)
 
     def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
         yield "q_norm.weight", self.q_norm
@@ -46,9 +43,7 @@ class HeadNorms(nn.Module):
 class Attention(nn.Module):
     def __init__(self, config: ModelConfig, window: int | None, new: NewParameter) -> None:
         super().__init__()
-        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
-        self.head_dim, self.window = config.head_dim, window
-        self.scale = config.head_dim**-0.5
+        self.window, self.scale = window, config.head_dim**-0.5
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         parts = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
         self.qkv_proj = FusedLinear(config.hidden_size, parts, config.qkv_bias, new)
@@ -58,14 +53,8 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, cos_sin: tuple[Tensor, Tensor], kv: LayerKV, plan: AttentionPlan
     ) -> Tensor:
-        rotated = self.num_heads + self.num_kv_heads
-        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
-        queries_keys = qkv[:, :rotated]
-        if self.norms is not None:
-            queries_keys = self.norms(queries_keys)
-        queries_keys = apply_rope(queries_keys, *cos_sin)
-        kv_write(queries_keys[:, self.num_heads :], qkv[:, rotated:], kv, plan.slots)
-        queries = queries_keys[:, : self.num_heads]
+        norms = self.norms.weights() if self.norms is not None else None
+        queries = rope_kv_write(self.qkv_proj(x), cos_sin, norms, kv, plan.slots)
         attended = paged_attention(queries, kv, plan, self.scale, self.window)
         return self.o_proj(attended.flatten(1))  # type: ignore[no-any-return]
 

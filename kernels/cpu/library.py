@@ -12,7 +12,9 @@ import functools
 import logging
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -56,10 +58,16 @@ def variant() -> str | None:
     return {"AVX512": "avx512", "AVX2": "avx2"}.get(torch.backends.cpu.get_cpu_capability())
 
 
-def function(name: str, *argument_types: type) -> ctypes._NamedFuncPointer:  # type: ignore[name-defined]
+def function(name: str, *argument_types: type) -> Callable[..., None]:
     """One function of the library, which must be there."""
     found = library()
     assert found is not None
     result = getattr(found, f"pagemill_{name}")
     result.argtypes, result.restype = argument_types, None
-    return result
+    return cast(Callable[..., None], result)
+
+
+@functools.cache
+def find(name: str, *argument_types: type) -> Callable[..., None] | None:
+    """One function of the library; None where there is no library."""
+    return function(name, *argument_types) if library() is not None else None

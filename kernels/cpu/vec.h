@@ -22,6 +22,9 @@
 #define EXPORT extern "C" __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
 
+// Less work than this many numbers takes less time than waking the other threads.
+constexpr int64_t SMALL_WORK = 16384;
+
 typedef float vf __attribute__((vector_size(VL * 4)));
 typedef int32_t vi __attribute__((vector_size(VL * 4)));
 typedef float vf_unaligned __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -45,12 +48,30 @@ INLINE vf v_load(const half *p) {
 // Rounds to the nearest binary16; what is too large becomes an infinity.
 INLINE void v_store(half *p, vf x) {
 #if VL == 16
-    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
+    // The masked form, as GCC 12 warns of an uninitialized value in the plain one.
+    __m256i halves = _mm512_maskz_cvtps_ph(0xffff, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
+    _mm256_storeu_si256((__m256i *)p, halves);
 #elif VL == 8
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
 #else
     vst1_f16((float16_t *)p, vcvt_f16_f32((float32x4_t)x));
 #endif
+}
+
+// The first n numbers of a vector, for the ends of rows; what is not loaded is 0.
+INLINE vf v_load(const float *p, int64_t n) {
+    if (n >= VL) return v_load(p);
+    vf x{};
+    for (int i = 0; i < n; i++) x[i] = p[i];
+    return x;
+}
+
+template <typename T>
+INLINE void v_store(T *p, vf x, int64_t n) {
+    if (n >= VL) return v_store(p, x);
+    T lanes[VL];
+    v_store(lanes, x);
+    for (int i = 0; i < n; i++) p[i] = lanes[i];
 }
 
 INLINE void store_one(float *p, float x) { *p = x; }

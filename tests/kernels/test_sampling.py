@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from kernels.sampling import NO_TOKEN, RowSampling, SamplingMetadata, filtered_scores, sample
+from kernels.greedy import NO_TOKEN
+from kernels.sampling import RowSampling, SamplingMetadata, filtered_scores, sample
 
 CPU = torch.device("cpu")
 
