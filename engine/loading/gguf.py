@@ -24,7 +24,7 @@ from engine.loading.gguf_header import GgufHeader, read_header, refuse_unsupport
 logger = logging.getLogger("pagemill.engine")
 
 # Part of the cache's key: raise it when the converted files change.
-_FORMAT = "1"
+_FORMAT = "2"
 _WORK_PREFIX = ".converting-"
 _LEFTOVER_SECONDS = 24 * 3600
 
@@ -82,61 +82,49 @@ def _sync(folder: Path) -> None:
 
 
 def _convert(path: Path, folder: Path, header: GgufHeader) -> None:
-    import torch
-    from safetensors.torch import save_file
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    """Write the model to a folder: configuration and tokenizer through transformers."""
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    with _quiet_transformers():
-        try:
-            where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
-            # transformers reads the width of heads from no file of Qwen3.
-            heads = {} if header.head_dim is None else {"head_dim": header.head_dim}
-            model, report = AutoModelForCausalLM.from_pretrained(
-                **where, **heads, dtype=torch.float32, output_loading_info=True
-            )
+    from engine.loading.gguf_weights import write_weights
+
+    where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+    # transformers reads the width of heads from no file of Qwen3.
+    heads = {} if header.head_dim is None else {"head_dim": header.head_dim}
+    try:
+        with _quiet_transformers(header):
+            config = AutoConfig.from_pretrained(**where, **heads, dtype="float32")
             tokenizer = AutoTokenizer.from_pretrained(**where)
-        except Exception as error:
-            raise BrokenModel(f"{path} cannot be converted: {error}") from error
-        if missing := sorted(report["missing_keys"]):  # they would be random numbers
-            raise BrokenModel(f"{path} lacks the weights {', '.join(missing[:3])}")
-        tokenizer.save_pretrained(folder)
-        if header.end_token_ids:
-            model.generation_config.eos_token_id = list(header.end_token_ids)
-        model.generation_config.save_pretrained(folder)
-    # save_pretrained refuses a model that came from GGUF, so its parts are written here.
-    config = model.config.to_dict()
-    config.pop("quantization_config", None)
-    config["architectures"] = [type(model).__name__]
-    weights = {
-        name: tensor.contiguous()
-        for name, tensor in model.state_dict().items()
-        if not (name == "lm_head.weight" and config["tie_word_embeddings"])
-    }
-    config_file, weight_file = folder / "config.json", folder / "model.safetensors"
-    config_file.write_text(json.dumps(config, indent=2) + "\n")
-    save_file(weights, weight_file, metadata={"format": "pt"})
-    # safetensors writes for the owner alone; a cache folder may be shared.
-    weight_file.chmod(config_file.stat().st_mode)
+            config.architectures = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]]
+            tokenizer.save_pretrained(folder)
+            generation = GenerationConfig.from_model_config(config)
+            if header.end_token_ids:
+                generation.eos_token_id = list(header.end_token_ids)
+            generation.save_pretrained(folder)
+        settings = config.to_dict()
+        (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+        write_weights(header, settings, folder / "model.safetensors", path)
+    except BrokenModel:
+        raise
+    except Exception as error:
+        raise BrokenModel(f"{path} cannot be converted: {error}") from error
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """No progress bars and no advice on standard error."""
-    from functools import partial
-
-    from transformers import modeling_gguf_pytorch_utils as reader
+def _quiet_transformers(header: GgufHeader) -> Iterator[None]:
+    """No progress bars and no advice on standard error; the file is not read again."""
+    import gguf
     from transformers.utils import logging as hf_logging
 
     bars, verbosity = hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity()
-    # The reader's own bar listens to no setting.
-    tqdm = reader.tqdm
-    reader.tqdm = partial(tqdm, disable=True)
+    reader = gguf.GGUFReader
+    gguf.GGUFReader = lambda *_: header.reader
     hf_logging.disable_progress_bar()
     hf_logging.set_verbosity_error()
     try:
         yield
     finally:
-        reader.tqdm = tqdm
+        gguf.GGUFReader = reader
         hf_logging.set_verbosity(verbosity)
         if bars:
             hf_logging.enable_progress_bar()

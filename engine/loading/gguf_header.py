@@ -6,9 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import BrokenModel, UnsupportedModel
+
+if TYPE_CHECKING:
+    from engine.loading.gguf_reader import QuickReader
 
 _ELSEWHERE = "use the model's original safetensors checkpoint"
 # llama.cpp's names of architectures, each with the tensors it has beside those of all.
@@ -53,11 +56,13 @@ class GgufHeader:
     """Metadata of a GGUF file.
 
     Attributes:
+        reader: of the whole file; its tensors are memory-mapped.
         parameters: those of the architecture, without its name before them.
         splits: files that the model was cut into.
         end_token_ids: the ids at which llama.cpp stops: end of sequence, turn and message.
     """
 
+    reader: QuickReader
     architecture: str
     parameters: Mapping[str, Any]
     splits: int
@@ -72,15 +77,16 @@ class GgufHeader:
 
 def read_header(path: Path) -> GgufHeader:
     """Read the metadata; BrokenModel where the file is not a whole GGUF file."""
-    from gguf import GGUFReader
+    from engine.loading.gguf_reader import QuickReader
 
     try:
-        reader = GGUFReader(path)
+        reader = QuickReader(path)
         architecture = _value(reader, "general.architecture")
         names = ("eos", "eot", "eom")
         ends = {_value(reader, f"tokenizer.ggml.{name}_token_id") for name in names}
         prefix = f"{architecture}."
         return GgufHeader(
+            reader=reader,
             architecture=architecture,
             parameters={
                 key.removeprefix(prefix): _value(reader, key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from engine.errors import BrokenModel, UnsupportedModel
 from engine.loading import gguf, load_model, resolve_model
@@ -58,6 +60,78 @@ def test_a_converted_file_is_the_model_it_was_made_from(family: str, tmp_path: P
     with torch.inference_mode():
         expected = model(torch.tensor([tokens])).logits[0, -1]
     torch.testing.assert_close(logits[0], expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(family, "F32") for family in FAMILIES]
+    + [("llama", kind) for kind in ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")]
+    + [("qwen2", "Q4_0"), ("qwen3", "Q8_0")],
+)
+def test_the_conversion_is_that_of_transformers(family: str, kind: str, tmp_path: Path) -> None:
+    """Every value, and all that config.json says."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    architecture, name, overrides = FAMILIES[family]
+    folder, path = tmp_path / "source", tmp_path / "tiny.gguf"
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
+    model = build_tiny_model(folder, architecture, vocab_size=261, **overrides | sizes)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    write_tiny_gguf(path, randomize(model), tokenizer, architecture=name, kind=kind)
+    theirs = AutoModelForCausalLM.from_pretrained(
+        tmp_path, gguf_file=path.name, dtype=torch.float32,
+        **({"head_dim": 16} if name == "qwen3" else {}),
+    )  # fmt: skip
+    converted = resolve_model(str(path)).path
+    weights = load_file(converted / "model.safetensors")
+    state = theirs.state_dict()
+    if theirs.config.tie_word_embeddings:
+        del state["lm_head.weight"]
+    assert weights.keys() == state.keys()
+    for key, tensor in state.items():
+        assert torch.equal(weights[key], tensor), key
+    config = theirs.config.to_dict()
+    config.pop("quantization_config", None)
+    config["architectures"] = [type(theirs).__name__]
+    written = json.loads((converted / "config.json").read_text())
+    assert written == json.loads(json.dumps(config))
+    theirs.generation_config.eos_token_id = [tokenizer.eos_token_id]
+    theirs.generation_config.save_pretrained(tmp_path)
+    ours, wanted = (f / "generation_config.json" for f in (converted, tmp_path))
+    assert json.loads(ours.read_text()) == json.loads(wanted.read_text())
+    theirs_tokenizer = AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
+    theirs_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    for file in (tmp_path / "tokenizer").iterdir():
+        assert (converted / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_a_file_that_does_not_say_how_many_heads_keys_have(tmp_path: Path) -> None:
+    """As many as queries, then; transformers would leave its keys in llama.cpp's order."""
+    from transformers import AutoTokenizer
+
+    folder, path = tmp_path / "source", tmp_path / "tiny.gguf"
+    model = randomize(build_tiny_model(folder, vocab_size=261, num_key_value_heads=4))
+    write_tiny_gguf(path, model, AutoTokenizer.from_pretrained(folder), kv_heads=False)
+    weights = load_file(resolve_model(str(path)).path / "model.safetensors")
+    for name, tensor in weights.items():
+        assert torch.equal(tensor, model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"extra_tensors": ("blk.7.attn_norm.weight",)}, "blk.7.attn_norm.weight, which a model"),
+        ({"vocab_size": 300}, r"token_embd.weight has the shape \[261, 32\].* for \[300, 32\]"),
+    ],
+)
+def test_tensors_that_the_parameters_do_not_ask_for(
+    change: dict[str, Any], says: str, source: tuple[Any, Any], tmp_path: Path, cache: Path
+) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_gguf(path, *source, **change)
+    with pytest.raises(BrokenModel, match=says):
+        resolve_model(str(path))
+    assert list(cache.iterdir()) == []
 
 
 def test_weights_tokenizer_template_and_ends(

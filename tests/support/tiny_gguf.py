@@ -31,6 +31,9 @@ def write_tiny_gguf(
     metadata: dict[str, Any] | None = None,
     architecture: str = "llama",
     extra_tensors: tuple[str, ...] = (),
+    kind: str = "F32",
+    kv_heads: bool = True,
+    vocab_size: int | None = None,
 ) -> None:
     """Write a transformers model whose vocabulary is one more than the tokenizer's.
 
@@ -38,9 +41,13 @@ def write_tiny_gguf(
         metadata: string, integer or float keys to add.
         architecture: llama.cpp's name for it; Mistral is `llama` there.
         extra_tensors: names of tensors to add, of 8 ones each.
+        kind: how matrices are stored, such as Q4_1; vectors are float32 in any file.
+        kv_heads: whether it says how many heads keys and values have.
+        vocab_size: what it says of that, if not the truth.
     """
     import gguf
     import numpy as np
+    from gguf import GGMLQuantizationType
 
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
@@ -49,7 +56,8 @@ def write_tiny_gguf(
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    if kv_heads:
+        writer.add_head_count_kv(config.num_key_value_heads)
     if architecture == "qwen3":
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
@@ -57,7 +65,7 @@ def write_tiny_gguf(
         writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(config.vocab_size)
+    writer.add_vocab_size(vocab_size or config.vocab_size)
     _add_tokenizer(writer, tokenizer)
     for key, value in (metadata or {}).items():
         add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
@@ -73,7 +81,9 @@ def write_tiny_gguf(
                 # llama.cpp turns neighbouring dimensions together, Llama in transformers halves.
                 halves = array.reshape(count, 2, -1, array.shape[1])
                 array = halves.swapaxes(1, 2).reshape(array.shape)
-        writer.add_tensor(_gguf_name(name), np.ascontiguousarray(array))
+        stored = GGMLQuantizationType[kind if array.ndim > 1 else "F32"]
+        data = gguf.quantize(np.ascontiguousarray(array), stored)
+        writer.add_tensor(_gguf_name(name), data, raw_dtype=stored)
     for name in extra_tensors:
         writer.add_tensor(name, np.ones(8, dtype=np.float32))
     writer.write_header_to_file()
