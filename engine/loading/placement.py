@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import platform
+
 import torch
 
 from engine.errors import ConfigError, UnsupportedModel
+
+logger = logging.getLogger("pagemill.engine")
 
 DTYPES = {
     "float32": torch.float32,
@@ -53,6 +58,11 @@ def choose_dtype(name: str, device: torch.device, named: str | None, stored: str
     if name != "auto":
         if name not in DTYPES:
             raise ConfigError(f"dtype is {name!r}; it must be auto or one of {', '.join(DTYPES)}")
+        if DTYPES[name] == torch.bfloat16 and device.type == "cpu" and not _multiplies_bfloat16():
+            logger.warning(
+                "this processor has no instructions for bfloat16, so products in it take several "
+                "times as long as in float32; use dtype auto or float32"
+            )
         return DTYPES[name]
     if device.type == "cpu":
         return torch.float32
@@ -62,3 +72,10 @@ def choose_dtype(name: str, device: torch.device, named: str | None, stored: str
             f"the model's dtype is {own!r}; name one of {', '.join(DTYPES)} to compute in"
         )
     return DTYPES[own]
+
+
+def _multiplies_bfloat16() -> bool:
+    """False where it is known that the processor only imitates bfloat16."""
+    if platform.machine() != "x86_64":
+        return True
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

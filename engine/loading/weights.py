@@ -51,6 +51,8 @@ def load_model(files: ModelFiles, dtype: str = "auto", device: str = "auto") -> 
         for _, name, part in read_tensors(paths):
             if name in wanted:
                 wanted[name].copy_(part[:])  # converts the dtype
+        del wanted  # packing frees each matrix as it goes
+        model.pack()
     model.eval()
     return LoadedModel(model, config, eos_token_ids, chosen, placed)
 

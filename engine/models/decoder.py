@@ -16,6 +16,7 @@ from engine.kv_cache import KVCache
 from engine.models.config import ModelConfig
 from engine.models.linear import FusedLinear, NewParameter
 from engine.models.rope import inverse_frequencies
+from engine.models.weight import DenseWeight, Weight, packed
 from kernels.kv_layout import LayerKV
 from kernels.paged_attention import AttentionPlan, paged_attention
 from kernels.rms_norm import add_rms_norm, rms_norm
@@ -128,7 +129,7 @@ class Decoder(nn.Module):
         self.embed_tokens = new(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config, w, new) for w in config.windows)
         self.norm = new(config.hidden_size)
-        self.lm_head = (
+        self.lm_head: Weight = DenseWeight(
             self.embed_tokens
             if config.tie_word_embeddings
             else new(config.vocab_size, config.hidden_size)
@@ -146,7 +147,18 @@ class Decoder(nn.Module):
                 yield f"model.layers.{i}.{name}", tensor
         yield "model.norm.weight", self.norm
         if not self.config.tie_word_embeddings:
-            yield "lm_head.weight", self.lm_head
+            yield "lm_head.weight", self.lm_head.dense()
+
+    def pack(self) -> None:
+        """Bring the matrices into the form that the device multiplies fastest by.
+
+        To be called once, when the checkpoint's values are in. What `checkpoint_tensors` gives
+        afterwards can be read but no longer filled. A tied embedding keeps its rows as well, as
+        tokens are looked up in them.
+        """
+        for layer in [module for module in self.modules() if isinstance(module, FusedLinear)]:
+            layer.pack()
+        self.lm_head = packed(self.lm_head)
 
     def forward(
         self,
@@ -182,4 +194,4 @@ class Decoder(nn.Module):
             self.norm,
             self.config.rms_norm_eps,
         )
-        return functional.linear(last, self.lm_head)
+        return self.lm_head.multiply(last)

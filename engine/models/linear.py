@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from engine.models.weight import DenseWeight, Weight, packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +38,21 @@ class FusedLinear(nn.Module):
         super().__init__()
         self.parts = dict(parts)
         out_features = sum(self.parts.values())
-        self.weight = new(out_features, in_features)
+        self.weight: Weight = DenseWeight(new(out_features, in_features))
         self.bias = new(out_features) if bias else None
 
     def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Names in a checkpoint, each with the rows of the fused tensor that it fills."""
-        for kind in ("weight", "bias"):
-            tensor = getattr(self, kind)
+        for kind, tensor in (("weight", self.weight.dense()), ("bias", self.bias)):
             if tensor is not None:
-                rows = tensor.split(list(self.parts.values()))
+                rows = tensor.split_with_sizes(list(self.parts.values()))
                 for name, part in zip(self.parts, rows, strict=True):
                     yield f"{name}.{kind}", part
 
+    def pack(self) -> None:
+        """See `Decoder.pack`."""
+        self.weight = packed(self.weight)
+
     def forward(self, x: Tensor) -> Tensor:
-        """[..., in_features] to [..., sum of the parts]."""
-        return functional.linear(x, self.weight, self.bias)
+        """[rows, in_features] to [rows, sum of the parts]."""
+        return self.weight.multiply(x, self.bias)

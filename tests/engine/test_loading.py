@@ -319,9 +319,10 @@ def shard(folder: Path) -> dict[str, str]:
 def test_shards_named_by_the_index(folder: Path, original: Path) -> None:
     shard(folder)
     save_file({"stray": torch.ones(1)}, folder / "stray.safetensors")
-    ours = load_model(resolve_model(str(folder))).model.state_dict()
-    whole = load_model(resolve_model(str(original))).model.state_dict()
-    assert all(torch.equal(tensor, ours[name]) for name, tensor in whole.items())
+    ours = dict(load_model(resolve_model(str(folder))).model.checkpoint_tensors())
+    for name, tensor in load_file(original / "model.safetensors").items():
+        assert torch.equal(tensor, ours.pop(name)), name
+    assert not ours
 
 
 def test_a_missing_shard(folder: Path) -> None:
@@ -351,14 +352,15 @@ def test_a_tied_head_that_is_stored_too(folder: Path) -> None:
     name = "lm_head.weight"
     edit_tensors(folder, lambda t: t.update({name: t["model.embed_tokens.weight"].clone()}))
     model = load_model(resolve_model(str(folder))).model
-    assert model.lm_head is model.embed_tokens
+    assert name not in dict(model.checkpoint_tensors())
+    assert torch.equal(model.lm_head.dense(), model.embed_tokens)
 
 
 def test_a_tied_head_with_values_of_its_own(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     edit_json(folder / "config.json", tie_word_embeddings=True)
     loaded = load_model(resolve_model(str(folder)))
     head = load_file(folder / "model.safetensors")["lm_head.weight"]
-    assert torch.equal(loaded.model.lm_head, head)
+    assert torch.equal(loaded.model.lm_head.dense(), head)
     assert not loaded.config.tie_word_embeddings
     assert "used untied" in caplog.text
 
@@ -371,6 +373,21 @@ def test_dtypes(dtype: str, folder: Path) -> None:
     loaded = load_model(resolve_model(str(folder)), dtype, "cpu")
     assert loaded.dtype == getattr(torch, dtype) == loaded.model.norm.dtype
     assert loaded.model.inv_freq.dtype == torch.float32
+
+
+@pytest.mark.parametrize("imitated", [False, True])
+def test_bfloat16_on_a_processor_that_imitates_it_is_warned_of(
+    imitated: bool,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: not imitated)
+    for dtype in ("auto", "float32", "bfloat16"):
+        load_model(resolve_model(str(folder)), dtype, "cpu")
+    assert caplog.text.count("no instructions for bfloat16") == imitated
 
 
 @pytest.mark.parametrize(
