@@ -67,6 +67,8 @@ check: lint types imports schema
 wheel-check:
 	PYTHON="$(PYTHON)" TORCH_INDEX_URL="$(TORCH_INDEX_URL)" .ci/wheel-check
 
+include benchmarks/peers/peers.mk
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.submit --save
 	$(BIN)/python -m benchmarks.prefix_cache --save
