@@ -38,16 +38,19 @@ class Engine:
 
     Not thread-safe: one thread adds, steps and aborts.
 
+    Args:
+        files: of the configured model, where they were looked up already.
+
     Raises:
         ModelError: the model cannot be served.
         ConfigError: the settings cannot work.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, files: ModelFiles | None = None) -> None:
         began = time.monotonic()
         check_kernels_package()
         self.config = config
-        self.files: ModelFiles = resolve_model(config.model)
+        self.files: ModelFiles = resolve_model(config.model) if files is None else files
         self.tokenizer: Tokenizer = load_tokenizer(self.files.path)
         self.loaded: LoadedModel = load_model(self.files, config.dtype, config.device)
         self._log_loaded(time.monotonic() - began)

@@ -4,7 +4,8 @@ JSON over a pipe, never pickle: nothing that comes through can be executed. Mess
 many requests or answers each, so that a step costs one system call, not one a row.
 
     worker -> engine   Start, AddRequests, AbortRequests      (closing the pipe ends the engine)
-    engine -> worker   Ready or Refused, then Report … ; Crashed before an unexpected end
+    engine -> worker   Located, then Ready, then Report … ; Refused instead of one of the first
+                       two; Crashed before an unexpected end
 """
 
 from __future__ import annotations
@@ -34,6 +35,17 @@ class AddRequests:
 @dataclass(frozen=True, slots=True)
 class AbortRequests:
     request_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The model's files are there; its weights are loaded next.
+
+    Attributes:
+        model_path: local folder with the tokenizer's files.
+    """
+
+    model_path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +139,10 @@ class Report:
     stats: EngineStats | None = None
 
 
-Message = Start | AddRequests | AbortRequests | Ready | Refused | Crashed | Report
+Message = Start | AddRequests | AbortRequests | Located | Ready | Refused | Crashed | Report
 _TYPES: dict[str, type[Any]] = {
     cls.__name__: cls
-    for cls in (Start, AddRequests, AbortRequests, Ready, Refused, Crashed, Report)
+    for cls in (Start, AddRequests, AbortRequests, Located, Ready, Refused, Crashed, Report)
 }
 
 

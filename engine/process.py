@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
 from engine.errors import EngineError, RequestError
+from engine.loading import resolve_model
 from engine.logs import configure_logging
 from engine.messages import (
     AbortRequests,
     AddRequests,
     Crashed,
+    Located,
     Message,
     Ready,
     Refused,
@@ -83,9 +85,13 @@ def _serve(inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
         raise EngineError(f"the first message must be Start, not {type(start).__name__}")
     config = EngineConfig.from_mapping(start.config)
 
+    # The worker loads the tokenizer while torch and the weights are loaded here.
+    files = resolve_model(config.model)
+    writer.send_bytes(encode(Located(str(files.path))))
+
     from engine.core import Engine  # torch is loaded here, after the pipe is watched
 
-    engine = Engine(config)
+    engine = Engine(config, files)
     writer.send_bytes(
         encode(
             Ready(

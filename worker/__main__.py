@@ -7,6 +7,6 @@ from jobs.ctrl_c import ends_at_once
 if __name__ == "__main__":
     ends_at_once()  # until the worker has something to leave in order
 
-    from worker.main import main
+    from worker.starting import main
 
     sys.exit(main(sys.argv[1:]))

@@ -27,6 +27,7 @@ class Consumer:
         concurrency: messages that are dealt with at once.
         name: of this worker; no other has it.
         woken: called for each message, in one of the threads.
+        on_connected: called whenever a connection to the broker was made.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Consumer:
         concurrency: int,
         name: str,
         woken: Callable[[], None],
+        on_connected: Callable[[], None],
     ) -> None:
         self._app = _worker_app(settings, model, woken)
         # The threads pool, since one engine serves all tasks of this process. `WorkController`
@@ -49,6 +51,7 @@ class Consumer:
             without_mingle=True,
             without_heartbeat=True,
             loglevel=logging.WARNING,
+            ready_callback=lambda _: on_connected(),
         )
 
     def run(self) -> None:

@@ -12,6 +12,7 @@ from engine.messages import (
     AbortRequests,
     AddRequests,
     Crashed,
+    Located,
     Ready,
     Refused,
     Report,
@@ -46,6 +47,7 @@ class EngineBridge:
         meter: takes what the engines report of themselves.
         engine_timeout: seconds.
         engine_env: variables of the engine's environment, besides those of this process.
+        started: the first engine, with the same `config`, where it runs already.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class EngineBridge:
         meter: EngineMeter | None = None,
         engine_timeout: float = ENGINE_TIMEOUT,
         engine_env: Mapping[str, str] | None = None,
+        started: EngineProcess | None = None,
     ) -> None:
         self._config = config
         self._on_failure = on_failure
@@ -69,18 +72,24 @@ class EngineBridge:
         self._fruitless_deaths = 0
         self._closing = False
         self._engine: EngineProcess | None = None
-        self._loading: EngineProcess | None = None
+        self._loading: EngineProcess | None = started
         self._thread = threading.Thread(target=self._serve, name="engine-bridge", daemon=True)
 
-    def start(self) -> Ready:
+    def start(self, on_located: Callable[[str], None] | None = None) -> Ready:
         """Start the engine and wait until its model is loaded.
+
+        Args:
+            on_located: called with the model's folder as soon as it is known, while the engine
+                loads the weights; what it raises ends the start.
 
         Raises:
             ModelUnavailable: the engine refused the model or its settings.
             EngineLost: the engine died while it loaded.
         """
         began = time.monotonic()
-        ready = self._launch(None)  # it may have a model to download, which takes what it takes
+        ready = self._launch(
+            None, on_located
+        )  # it may have a model to download, which takes what it takes
         self._load_timeout += SLOWER_LOADS * (time.monotonic() - began)
         self._watchdog.start()
         self._thread.start()
@@ -119,8 +128,10 @@ class EngineBridge:
             self._thread.join()
         self._watchdog.stop()
 
-    def _launch(self, timeout: float | None) -> Ready:
-        engine = EngineProcess(self._config, self._engine_env)
+    def _launch(
+        self, timeout: float | None, on_located: Callable[[str], None] | None = None
+    ) -> Ready:
+        engine = self._loading or EngineProcess(self._config, self._engine_env)
         with self._lock:
             self._loading = engine
             if self._closing:
@@ -128,6 +139,15 @@ class EngineBridge:
         if timeout is not None:
             self._watchdog.watch(engine, lambda: True, timeout)
         message = engine.receive()
+        if isinstance(message, Located):
+            try:
+                if on_located is not None:
+                    on_located(message.model_path)
+            except BaseException:
+                engine.kill()
+                engine.close()
+                raise
+            message = engine.receive()
         with self._lock:
             self._loading = None
             ready = message if isinstance(message, Ready) and not self._closing else None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from engine.logs import configure_logging
 from jobs.database import Database
-from jobs.errors import DatabaseUnavailable, JobsError
+from jobs.errors import DatabaseUnavailable
 from jobs.periodic import Periodic
 from jobs.storage import Storage
 from jobs.store import Store
 from worker.app import Consumer, stop_consuming
+from worker.engine_process import EngineProcess
 from worker.errors import WorkerError
 from worker.leave import LOOK_SECONDS, Leave
 from worker.metrics import worker_registry
@@ -29,34 +29,22 @@ log = logging.getLogger("pagemill.worker")
 DATABASE_SECONDS = 60.0  # that a database may be away when a worker starts
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run a worker until it is told to leave; returns the exit status."""
-    configure_logging("text")  # until we know better
-    try:
-        options = WorkerOptions.parse(arguments)
-        _configure_logging(options)
-        return _run(options)
-    except (WorkerError, JobsError) as error:
-        log.error("%s", error)
-        return error.exit_code
-    except Exception as error:
-        log.critical("%s: %s", type(error).__name__, error, exc_info=True)
-        return WorkerError.exit_code
+def run(options: WorkerOptions, engine: EngineProcess) -> int:
+    """Run a worker until it is told to leave; returns the exit status.
 
+    Args:
+        engine: already started, with the settings in `options`.
 
-def _configure_logging(options: WorkerOptions) -> None:
-    configure_logging(options.log_format, process="worker", level=options.log_level)
-    for noisy in ("alembic", "celery", "httpx", "kombu"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-def _run(options: WorkerOptions) -> int:
+    Raises:
+        WorkerError: the model cannot be served.
+        JobsError: the database cannot be used.
+    """
     settings = options.settings
     database = Database(settings.database_url)
     try:
         _check(database)
         store = Store(database, lease_seconds=settings.lease_seconds)
-        worker = Worker(options, store, Storage(settings.storage_url))
+        worker = Worker(options, store, Storage(settings.storage_url), engine)
         with _named_in_the_log(worker.id), _monitored(worker):
             _live(worker)
         failure = worker.failure
@@ -137,7 +125,10 @@ def _named_in_the_log(worker_id: str) -> Iterator[None]:
 def _consume(worker: Worker, leave: Leave) -> None:
     options = worker.options
     slots = Slots(options.concurrency, worker.run_chunk, lambda: waker.nudge())
-    consumer = Consumer(options.settings, options.model, options.concurrency, worker.id, slots.run)
+    consumer = Consumer(
+        options.settings, options.model, options.concurrency, worker.id, slots.run,
+        on_connected=lambda: waker.nudge(),
+    )  # fmt: skip
     waker = Waker(worker, slots, consumer)
     sweeper = Sweeper(worker, waker.nudge)
     watcher = Periodic("watcher", LOOK_SECONDS, leave.look)

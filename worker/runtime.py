@@ -25,6 +25,7 @@ from worker.bridge import EngineBridge
 from worker.chunk_log import ChunkLog
 from worker.chunk_run import ChunkRun, Stop
 from worker.engine_meter import EngineMeter
+from worker.engine_process import EngineProcess
 from worker.errors import WorkerError
 from worker.fingerprint import fingerprint
 from worker.options import WorkerOptions
@@ -44,12 +45,21 @@ OF_THE_WORKER = frozenset({"kv_cache_too_small"})  # errors that another worker 
 class Worker:
     """Runs chunks; each call of `run_chunk` comes from a thread of its own.
 
+    Args:
+        engine: a process that was started with the engine's settings in `options`, if any.
+
     Attributes:
         draining: set once no new chunk may be begun.
         failure: why it cannot go on, if so.
     """
 
-    def __init__(self, options: WorkerOptions, store: Store, storage: Storage) -> None:
+    def __init__(
+        self,
+        options: WorkerOptions,
+        store: Store,
+        storage: Storage,
+        engine: EngineProcess | None = None,
+    ) -> None:
         self.id = worker_id()
         self.options = options
         self.store = store
@@ -66,6 +76,7 @@ class Worker:
             meter=self._meter,
             engine_timeout=settings.engine_timeout_seconds,
             engine_env=options.engine_env(),
+            started=engine,
         )
         self._workload = Workload()
         self._ready: Ready | None = None
@@ -86,10 +97,12 @@ class Worker:
             WorkerError: it cannot be served.
         """
         self._heartbeat.start()
-        self._ready = self._bridge.start()
-        self._encoder = PromptEncoder(self._ready.model_path)
+        self._ready = self._bridge.start(self._load_tokenizer)
         for periodic in self._others:
             periodic.start()
+
+    def _load_tokenizer(self, model_path: str) -> None:
+        self._encoder = PromptEncoder(model_path)
 
     def close(self) -> None:
         """End the engine and the threads, and say so; chunks must have been left before."""
@@ -268,7 +281,7 @@ class Worker:
             return WorkerState.STOPPED
         if self.draining.is_set():
             return WorkerState.DRAINING
-        return WorkerState.STARTING if self._encoder is None else WorkerState.READY
+        return WorkerState.STARTING if self._ready is None else WorkerState.READY
 
     def _engine_failed(self, error: WorkerError) -> None:
         log.error("%s", error, extra={"event": "engine_lost"})

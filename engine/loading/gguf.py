@@ -48,7 +48,8 @@ def convert_gguf(path: Path, digest: str) -> Path:
     if (target / "config.json").is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    logger.info("converting %s to safetensors in %s (once; takes a while)", path, target)
+    logger.info("converting %s to safetensors in %s (once)", path, target)
+    began = time.monotonic()
     _remove_leftovers(target.parent)
     work = target.parent / f"{_WORK_PREFIX}{uuid.uuid4().hex}"
     work.mkdir()
@@ -64,6 +65,7 @@ def convert_gguf(path: Path, digest: str) -> Path:
                 raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
+    logger.info("converted in %.1f s", time.monotonic() - began)
     return target
 
 

@@ -5,12 +5,16 @@ import sys
 
 import pytest
 
+from tests.support.tiny_model import build_tiny_model
+
+WORKER_PACKAGES = ("alembic", "celery", "jinja2", "pyarrow", "sqlalchemy", "tokenizers")
 HEAVY = ("torch", "transformers", "triton", "engine", "kernels", "worker")
 
 
-def loaded_after(code: str) -> set[str]:
-    """Which of the heavy packages a fresh interpreter has loaded after the code ran."""
-    probe = f"{code}\nimport sys\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+def loaded_after(code: str, *more: str) -> set[str]:
+    """Which of the heavy packages, and of `more`, a fresh interpreter has loaded after the code."""
+    names = (*HEAVY, *more)
+    probe = f"{code}\nimport sys\nprint(*[m for m in {names!r} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=60
     )
@@ -41,6 +45,22 @@ def test_the_scheduler_needs_no_torch():
 
 def test_the_worker_process_needs_no_torch():
     assert "torch" not in loaded_after("import worker.main")
+
+
+def test_a_worker_starts_its_engine_before_it_loads_anything_heavy():
+    code = "import worker.starting, worker.engine_process"
+    assert loaded_after(code, *WORKER_PACKAGES) <= {"engine", "worker"}
+
+
+def test_an_engine_loads_no_transformers_once_the_model_is_there(tmp_path):
+    """Its import alone takes as long as all weights of a small model."""
+    folder = build_tiny_model(tmp_path)
+    code = (
+        "from engine.config import EngineConfig\n"
+        "from engine.core import Engine\n"
+        f"Engine(EngineConfig(model={str(folder)!r}, num_blocks=16))"
+    )
+    assert loaded_after(code, "gguf", "huggingface_hub") == {"torch", "engine", "kernels"}
 
 
 def test_the_version_is_one_and_not_that_of_the_other_kernels():

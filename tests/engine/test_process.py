@@ -19,6 +19,7 @@ from engine.messages import (
     AddRequests,
     Crashed,
     EngineStats,
+    Located,
     Message,
     Ready,
     Refused,
@@ -103,7 +104,9 @@ def launch(start: Start, tmp_path: Path) -> Iterator[Callable[..., Process]]:
 @pytest.fixture
 def engine(launch: Callable[..., Process]) -> Process:
     made = launch()
-    assert isinstance(made.receive(), Ready)
+    located, ready = made.receive(), made.receive()
+    assert isinstance(ready, Ready)
+    assert located == Located(ready.model_path)
     return made
 
 
@@ -195,6 +198,7 @@ def json_log(process: Process) -> list[dict[str, Any]]:
 
 def test_the_log_as_json(start: Start, launch: Callable[..., Process]) -> None:
     process = launch(PAGEMILL_LOG_FORMAT="json", PYTHONWARNINGS="default")
+    assert isinstance(process.receive(), Located)
     assert isinstance(process.receive(), Ready)
     process.send(start)  # not now: a bug of whoever sends it
     process.reports(is_idle)
@@ -220,6 +224,7 @@ def test_the_log_as_text(engine: Process) -> None:
 
 def test_the_level_of_the_log(launch: Callable[..., Process]) -> None:
     process = launch(PAGEMILL_LOG_LEVEL="warning")
+    assert isinstance(process.receive(), Located)
     assert isinstance(process.receive(), Ready)
     assert process.log.read_text() == ""
 

@@ -44,7 +44,10 @@ class Drainer:
         self._lock = threading.Lock()
         state.should_stop = None  # of an earlier consumer in this process
         self.slots = Slots(slots, self._run_chunk, lambda: self.waker.nudge())
-        self.consumer = Consumer(self.settings, MODEL, slots, f"host:{id(self)}:x", self.slots.run)
+        self.consumer = Consumer(
+            self.settings, MODEL, slots, f"host:{id(self)}:x", self.slots.run,
+            on_connected=lambda: self.waker.nudge(),
+        )  # fmt: skip
         self.waker = Waker(self, self.slots, self.consumer)  # type: ignore[arg-type]
         self._thread = threading.Thread(target=self.consumer.run)
 

@@ -152,6 +152,39 @@ def test_a_model_that_cannot_be_served_is_refused_with_its_reason(tmp_path):
     bridge.close()
 
 
+def test_the_folder_is_known_before_the_weights_are_loaded(config):
+    bridge = EngineBridge(config, lambda error: None)
+    told = []
+    ready = bridge.start(lambda folder: told.append((folder, bridge._engine)))
+    assert told == [(ready.model_path, None)]
+    bridge.close()
+
+
+def test_a_start_that_the_caller_ends_leaves_no_engine(config):
+    bridge = EngineBridge(config, lambda error: None)
+
+    def refuse(folder):
+        raise ModelUnavailable("its tokenizer is broken")
+
+    with pytest.raises(ModelUnavailable, match="tokenizer is broken"):
+        bridge.start(refuse)
+    assert [c for c in psutil.Process().children() if "engine" in c.cmdline()] == []
+    bridge.close()
+
+
+def test_an_engine_that_runs_already_is_the_first(config):
+    engine = EngineProcess(config)
+    bridge = EngineBridge(config, lambda error: None, started=engine)
+    bridge.start()
+    assert engine_of_this_process().pid == engine.pid
+    engine_of_this_process().kill()
+    sink = Answers(1)
+    bridge.submit(requests(1), sink)
+    sink.wait()
+    assert engine_of_this_process().pid != engine.pid
+    bridge.close()
+
+
 def test_an_engine_that_dies_again_and_again_is_given_up(config, monkeypatch):
     monkeypatch.setattr(bridge_module, "MAX_FRUITLESS_DEATHS", 1)
     failures = []

@@ -39,9 +39,10 @@ class HeldBridge:
         self.folder = config["model"]
         self.refusal = None
 
-    def start(self):
+    def start(self, on_located):
         if self.refusal is not None:
             raise self.refusal
+        on_located(self.folder)
         return Ready(self.folder, "rev", "float32", "cpu", 512, 16, 64, 0.1)
 
     def submit(self, requests, sink):
