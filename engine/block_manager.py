@@ -63,6 +63,7 @@ class BlockManager:
             sequence.block_table.share(self.tree.blocks_to(sequence.prefix_node))
         sequence.block_table.grow(wanted)
         sequence.num_computed_tokens = depth * self.block_size
+        sequence.shared_blocks = depth
         self._lead(sequence)
         return True
 

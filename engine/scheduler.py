@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from engine.batch import Batch, SampledToken, ScheduledSequence
 from engine.block_manager import BlockManager
 from engine.errors import EngineError, InvariantError, RequestError
+from engine.growth import Growth
 from engine.request import FinishReason, Request
 from engine.scheduler_config import SchedulerConfig
 from engine.scheduler_stats import Counters, SchedulerStats
@@ -36,7 +37,9 @@ class Scheduler:
         self._blocks = BlockManager(
             config.num_blocks, config.block_size, enable_prefix_caching=caching
         )
-        self._waiting = WaitingQueue(config.block_size if caching else None)
+        self._waiting = WaitingQueue(
+            config.block_size if caching else None, longest=config.tokens_per_place
+        )
         self._sequences: dict[str, Sequence] = {}  # all that have not ended
         self._running: list[Sequence] = []  # by rank
         self._in_flight: tuple[Batch, list[Sequence]] | None = None
@@ -250,6 +253,7 @@ class Scheduler:
 
     def _admit(self, plan: StepPlan) -> None:
         self._waiting.begin_step()
+        growth: Growth | None = None
         while plan.budget and len(self._running) < self.config.max_num_seqs:
             sequence = self._waiting.peek()
             if sequence is None:
@@ -258,14 +262,25 @@ class Scheduler:
             if blocker is not None:
                 self._waiting.hold(blocker)
                 continue
-            # One block for each sequence that runs then, so that nobody is preempted when all
-            # of them need their next block.
-            reserve = len(self._running) + 1 if self._running else 0
-            if not self._blocks.admit(sequence, reserve):
+            if growth is None:
+                growth = Growth(self._running, self.config.block_size)
+            if not self._blocks.admit(sequence, self._reserve(sequence, growth)):
                 break
             self._waiting.pop()
+            growth.add(sequence)
             self._enter_batch(sequence)
             plan.add_chunk(sequence)
+
+    def _reserve(self, sequence: Sequence, growth: Growth) -> int:
+        """Blocks that must stay available when a sequence is admitted, for all to grow.
+
+        At least one for each, so that nobody is preempted in the next step. A sequence that
+        would run alone needs no such care: it fits into the pool.
+        """
+        if not self._running:
+            return 0
+        left = self._blocks.pool.num_available - self._blocks.blocks_for(sequence.num_tokens)
+        return max(len(self._running) + 1, growth.reserve_for(sequence, left))
 
     def _enter_batch(self, sequence: Sequence) -> None:
         sequence.status = SequenceStatus.RUNNING

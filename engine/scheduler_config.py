@@ -42,6 +42,11 @@ class SchedulerConfig:
             if value < 1:
                 raise ConfigError(f"{name} is {value}; it must be 1 or more")
 
+    @property
+    def tokens_per_place(self) -> int:
+        """Tokens of the KV pool for each sequence when all places are taken."""
+        return self.num_blocks * self.block_size // self.max_num_seqs
+
     def longest_answer(self, request: Request) -> int:
         """Most tokens that the request can be given: its `max_tokens` within the model's length.
 

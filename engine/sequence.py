@@ -37,7 +37,10 @@ class Sequence:
             runs, it holds the blocks up to there; while it waits, the node may leave the tree.
         prefix_depth: number of blocks up to `prefix_node`.
         leading: pending nodes that it is going to compute, the next one last.
+        shared_blocks: blocks of its table that others had computed when it was admitted.
         publish_at: number of computed tokens at which its next block enters the tree.
+        waiting_place: sorts the sequences that wait for their first admission; the waiting
+            queue sets it.
     """
 
     __slots__ = (
@@ -59,8 +62,10 @@ class Sequence:
         "rank",
         "request",
         "request_id",
+        "shared_blocks",
         "status",
         "stop_token_ids",
+        "waiting_place",
     )
 
     def __init__(
@@ -92,12 +97,19 @@ class Sequence:
         self.prefix_node = root
         self.prefix_depth = 0
         self.leading: list[PrefixNode] = []
+        self.shared_blocks = 0
+        self.waiting_place = (0, 0, arrival)
         self.publish_at = NEVER
 
     @property
     def num_tokens(self) -> int:
         """Prompt and generated tokens."""
         return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    @property
+    def length_is_known(self) -> bool:
+        """Whether it goes on to `max_output_tokens` unless the caller ends it."""
+        return not self.stop_token_ids and not self.request.params.stop
 
     def tokens(self, start: int, end: int) -> BlockTokens:
         """The token ids at positions `start .. end - 1`; costs what it returns."""

@@ -1,8 +1,13 @@
 """The queue of sequences that hold no blocks.
 
 Order: priority; then sequences that were preempted; then groups of equal first block, so that a
-cached prefix is used while it is hot; then arrival. A group's turn takes the members that are
-there when it begins and goes to the group whose head has waited longest, so nobody starves.
+cached prefix is used while it is hot; in a group, and among groups, the longest answer first,
+so that no long one is left to run alone at the end (longest processing time first: Graham 1969,
+https://doi.org/10.1137/0117039); then arrival.
+
+Nobody starves. A round is made of the sequences that have come by the time its first one is
+served; later ones, however long, are of the next round. A group's turn takes the members that
+are there when it begins.
 """
 
 from __future__ import annotations
@@ -19,19 +24,24 @@ PARKED_PER_TURN = 16
 # Ended sequences that may stay in the queue, however few others there are.
 MIN_TO_SWEEP = 1000
 
-_Heap = list[tuple[int, Sequence]]
+# Round, negated length of the answer, arrival.
+_Place = tuple[int, int, int]
+_Heap = list[tuple[_Place, Sequence]]
 
 
 class WaitingQueue:
     """Waiting sequences; all calls are O(log n) on average, whatever is blocked.
 
     Args:
-        block_size: tokens of the first block by which sequences are grouped; None for plain
-            order of arrival.
+        block_size: tokens of the first block by which sequences are grouped; None for no groups.
+        longest: answers of that many tokens or more count as equally long; 0 for plain order
+            of arrival.
     """
 
-    def __init__(self, block_size: int | None) -> None:
+    def __init__(self, block_size: int | None, longest: int = 0) -> None:
         self._block_size = block_size
+        self._longest = longest
+        self._round = 0
         self._levels: dict[int, _Level] = {}
         self._order: list[int] = []  # negated priorities, ascending
         self._parked: dict[PrefixNode, list[Sequence]] = {}
@@ -43,6 +53,9 @@ class WaitingQueue:
 
     def push(self, sequence: Sequence) -> None:
         """Queue a new or preempted sequence at its place."""
+        if not sequence.num_admissions:
+            length = min(sequence.max_output_tokens, self._longest)
+            sequence.waiting_place = (self._round, -length, sequence.arrival)
         self._length += 1
         self._enqueue(sequence)
 
@@ -81,6 +94,7 @@ class WaitingQueue:
         assert sequence is not None
         heappop(self._levels[-sequence.request.priority].source)
         self._length -= 1
+        self._round = max(self._round, sequence.waiting_place[0] + 1)
         return sequence
 
     def hold(self, blocker: PrefixNode) -> None:
@@ -130,7 +144,7 @@ class WaitingQueue:
             level = self._levels[key] = _Level()
             bisect.insort(self._order, key)
         if sequence.num_admissions:
-            heappush(level.returning, (sequence.arrival, sequence))
+            heappush(level.returning, ((0, 0, sequence.arrival), sequence))
         else:
             level.add(self._group_of(sequence), sequence)
 
@@ -156,10 +170,10 @@ class _Level:
         self.source: _Heap = self.returning
         self.parked = 0
         self._groups: dict[Hashable, _Heap] = {}
-        # Heap of (arrival, group). The valid entry of a group is the one in `_entered`; a group
-        # in its turn or set aside has none.
-        self._order: list[tuple[int, Hashable]] = []
-        self._entered: dict[Hashable, int] = {}
+        # Heap of (place of its head, group). The valid entry of a group is the one in
+        # `_entered`; a group in its turn or set aside has none.
+        self._order: list[tuple[_Place, Hashable]] = []
+        self._entered: dict[Hashable, _Place] = {}
         self._turn: Hashable = None  # the group that is being served
         self._turn_end = 0
         self._newest = 0
@@ -178,11 +192,12 @@ class _Level:
         group = self._groups.get(key)
         self._newest = max(self._newest, sequence.arrival)
         if group is None:
-            self._groups[key] = [(sequence.arrival, sequence)]
+            self._groups[key] = [(sequence.waiting_place, sequence)]
             self._enter(key)
             return
-        heappush(group, (sequence.arrival, sequence))
-        if sequence.arrival < self._entered.get(key, -1):
+        heappush(group, (sequence.waiting_place, sequence))
+        entered = self._entered.get(key)
+        if entered is not None and sequence.waiting_place < entered:
             self._enter(key)
 
     def peek(self) -> Sequence | None:
@@ -216,12 +231,12 @@ class _Level:
 
     def _begin_turn(self) -> bool:
         while self._order:
-            arrival, key = heappop(self._order)
-            if self._entered.get(key) != arrival:
+            place, key = heappop(self._order)
+            if self._entered.get(key) != place:
                 continue
             del self._entered[key]
             group = self._groups[key]
-            if _head(group) is None or group[0][0] != arrival:
+            if _head(group) is None or group[0][0] != place:
                 self._enter(key)
                 continue
             self._turn, self._turn_end, self.parked = key, self._newest, 0
@@ -238,9 +253,9 @@ class _Level:
         if not group:
             del self._groups[key]
             return
-        arrival = group[0][0]
-        self._entered[key] = arrival
-        heappush(self._order, (arrival, key))
+        place = group[0][0]
+        self._entered[key] = place
+        heappush(self._order, (place, key))
 
 
 def _head(heap: _Heap) -> Sequence | None:

@@ -243,7 +243,7 @@ def test_retire_wants_the_scheduled_batch_and_all_of_its_tokens() -> None:
 
 def test_retire_returns_what_changed_in_the_order_of_the_batch() -> None:
     sim = Simulation(config(max_num_batched_tokens=12))
-    sim.add(request("a", 3, 1), request("b", 3), request("c", 10))
+    sim.add(request("a", 3, 1, priority=1), request("b", 3), request("c", 10))
     batch = sim.scheduler.schedule()
     assert give(sim, batch) == ["a", "b"]  # the prompt of c is not complete
     batch = sim.scheduler.schedule()
@@ -306,16 +306,19 @@ def test_an_id_can_come_back_while_its_aborted_step_runs() -> None:
 # ---- preemption -----------------------------------------------------------------------------
 
 
+OPEN_END = {"stop_token_ids": (99,)}  # it may end early, though it never does
+
+
 def two_that_do_not_fit(priority_of_first: int = 0, **changes: object) -> Simulation:
     """Two requests that begin with 2 blocks each and grow, in a pool of 7 blocks."""
     sim = Simulation(config(num_blocks=7, **changes))
-    sim.add(request("a", 8, 13, priority_of_first), request("b", 8, 13))
+    sim.add(request("a", 8, 13, priority_of_first, **OPEN_END), request("b", 8, 13, **OPEN_END))
     return sim
 
 
 def run_until_preemption(sim: Simulation) -> None:
     while sim.scheduler.stats.preemptions == 0:
-        sim.step()
+        assert sim.step(), "all ended without a preemption"
 
 
 @pytest.mark.parametrize(("priority", "victim"), [(0, "b"), (1, "b"), (-1, "a")])
@@ -330,14 +333,15 @@ def test_the_lowest_priority_and_latest_arrival_is_preempted(priority: int, vict
 
 def test_the_asker_may_be_the_victim() -> None:
     sim = Simulation(config(num_blocks=7))
-    sim.add(request("a", 9, 12), request("b", 8, 13))  # b reaches the end of its blocks first
+    # b reaches the end of its blocks first.
+    sim.add(request("a", 9, 12, **OPEN_END), request("b", 8, 13, **OPEN_END))
     run_until_preemption(sim)
     assert ids(sim.scheduler.running_sequences) == ["a"]
 
 
 def test_a_preempted_sequence_keeps_its_sample_index_and_its_log_probabilities() -> None:
     sim = Simulation(config(num_blocks=7))
-    a, b = request("a", 8, 13, logprobs=0), request("b", 8, 13, logprobs=0)
+    a, b = (request(name, 8, 13, logprobs=0, **OPEN_END) for name in "ab")
     sim.add(dataclasses.replace(a, sample_index=3), dataclasses.replace(b, sample_index=4))
     planned = set()
     while sim.scheduler.has_unfinished:
@@ -372,6 +376,24 @@ def test_a_preempted_sequence_returns_before_others_of_its_priority() -> None:
     sim.add(request("c", 8, 2))
     sim.drain()
     assert list(sim.ended) == ["a", "b", "c"]
+
+
+def test_answers_of_known_length_are_begun_only_if_they_can_grow_to_their_end() -> None:
+    sim = Simulation(config(num_blocks=7))
+    sim.add(request("a", 8, 13), request("b", 8, 13))  # 5 blocks each at their end
+    sim.step()
+    assert ids(sim.scheduler.running_sequences) == ["a"]
+    sim.drain()
+    assert (list(sim.ended), sim.scheduler.stats.preemptions) == (["a", "b"], 0)
+
+
+def test_a_short_answer_runs_before_a_long_one_needs_its_blocks() -> None:
+    sim = Simulation(config(num_blocks=7))
+    sim.add(request("a", 8, 13), request("b", 8, 4))  # 5 and 3 blocks, but b ends long before
+    sim.step()
+    assert sim.scheduler.num_running == 2
+    sim.drain()
+    assert sim.scheduler.stats.preemptions == 0
 
 
 def test_an_admission_leaves_room_for_the_next_block_of_each_sequence() -> None:

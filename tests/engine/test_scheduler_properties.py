@@ -192,7 +192,7 @@ def test_thousands_of_requests_have_the_answers_of_an_undisturbed_run() -> None:
     sim.check_answers()
     sim.check_no_block_is_lost()
     stats = sim.scheduler.stats
-    assert stats.preemptions > 50, "the pool should be too small, to be a trial"
+    assert stats.preemptions > 15, "the pool should be too small, to be a trial"
     assert stats.cached_tokens > 0.6 * stats.prompt_tokens
     sim.scheduler.check_invariants()
 

@@ -21,17 +21,17 @@ POOL = BlockPool(1)
 class Queue(WaitingQueue):
     """A queue with short names for tests."""
 
-    def __init__(self, block_size: int | None = 2) -> None:
-        super().__init__(block_size)
+    def __init__(self, block_size: int | None = 2, longest: int = 100) -> None:
+        super().__init__(block_size, longest)
         self.arrivals = 0
 
-    def put(self, *prompt: int, priority: int = 0) -> Sequence:
+    def put(self, *prompt: int, priority: int = 0, answer: int = 1) -> Sequence:
         sequence = Sequence(
             Request(f"r{self.arrivals}", prompt, priority=priority),
             self.arrivals,
             pool=POOL,
             root=None,
-            max_output_tokens=1,
+            max_output_tokens=answer,
             stop_token_ids=frozenset(),
         )
         self.arrivals += 1
@@ -102,6 +102,42 @@ def test_a_stream_of_one_prefix_does_not_starve_others(queue: Queue) -> None:
     while other.arrival not in served:
         served.append(queue.pop().arrival)
         queue.put(*A, 7)  # one comes for each that goes
+        assert len(served) < 10
+    assert served == [0, 1, 2, 3]
+
+
+def test_in_a_group_the_longest_answer_comes_first_and_arrival_decides_between_equals(
+    queue: Queue,
+) -> None:
+    for answer in (5, 20, 5, 90, 20):
+        queue.put(*A, 7, answer=answer)
+    assert list(queue.served()) == [3, 1, 4, 0, 2]
+
+
+def test_the_group_with_the_longest_answer_comes_first(queue: Queue) -> None:
+    for prefix, answer in ((A, 5), (B, 5), (C, 9), (B, 20), (A, 6)):
+        queue.put(*prefix, 7, answer=answer)
+    assert list(queue.served()) == [3, 1, 2, 4, 0]
+
+
+def test_answers_beyond_the_limit_count_as_equally_long() -> None:
+    queue = Queue(longest=10)
+    for answer in (9, 10, 500, 11):
+        queue.put(*A, 7, answer=answer)
+    assert list(queue.served()) == [1, 2, 3, 0]
+
+
+@pytest.mark.parametrize("prefix", [A, B])
+def test_a_stream_of_long_answers_does_not_starve_a_short_one(
+    queue: Queue, prefix: tuple[int, ...]
+) -> None:
+    for _ in range(3):
+        queue.put(*A, 7, answer=50)
+    short = queue.put(*prefix, 7, answer=1)
+    served = []
+    while short.arrival not in served:
+        served.append(queue.pop().arrival)
+        queue.put(*A, 7, answer=90)  # longer than all, one for each that goes
         assert len(served) < 10
     assert served == [0, 1, 2, 3]
 
