@@ -52,12 +52,19 @@ class Attention(nn.Module):
         self.o_proj = FusedLinear(queries, {"o_proj": config.hidden_size}, config.o_bias, new)
 
     def forward(
-        self, x: Tensor, cos_sin: tuple[Tensor, Tensor], kv: LayerKV, plan: AttentionPlan
+        self,
+        x: Tensor,
+        cos_sin: tuple[Tensor, Tensor],
+        kv: LayerKV,
+        plan: AttentionPlan,
+        rows: Tensor | None,
     ) -> Tensor:
+        """Write keys and values of all tokens; return the output of `rows`, None for all."""
         norms = self.norms.weights() if self.norms is not None else None
         queries = rope_kv_write(self.qkv_proj(x), cos_sin, norms, kv, plan.slots)
         attended = paged_attention(queries, kv, plan, self.scale, self.window)
-        return self.o_proj(attended.flatten(1))  # type: ignore[no-any-return]
+        attended = _select(attended.flatten(1), rows)
+        return self.o_proj(attended)  # type: ignore[no-any-return]
 
     def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
         for part in (self.qkv_proj, self.norms, self.o_proj):
@@ -96,19 +103,26 @@ class DecoderLayer(nn.Module):
         cos_sin: tuple[Tensor, Tensor],
         kv: LayerKV,
         plan: AttentionPlan,
-    ) -> Tensor:
-        """Add `pending` and the attention to `residual` in place; return the MLP's output.
+        rows: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Add `pending` and the attention to `residual` in place.
 
-        That output is the next layer's `pending`, so that each addition happens together
-        with the normalization that follows it. The first layer has none.
+        Args:
+            rows: the tokens whose output is wanted, None for all.
+
+        Returns:
+            The MLP's output and the residual. The output is the next layer's `pending`, so that
+            each addition happens together with the normalization that follows it. The first
+            layer has none.
         """
         if pending is None:
             x = rms_norm(residual, self.input_layernorm, self.eps)
         else:
             x = add_rms_norm(pending, residual, self.input_layernorm, self.eps)
-        x = self.self_attn(x, cos_sin, kv, plan)
+        x = self.self_attn(x, cos_sin, kv, plan, rows)
+        residual = _select(residual, rows)
         x = add_rms_norm(x, residual, self.post_attention_layernorm, self.eps)
-        return self.mlp(x)  # type: ignore[no-any-return]
+        return self.mlp(x), residual
 
     def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
         yield "input_layernorm.weight", self.input_layernorm
@@ -175,7 +189,7 @@ class Decoder(nn.Module):
             positions: [num_tokens], int64, each token's place in its sequence.
             kv_cache: changed in place at the plan's slots.
             plan: which tokens attend to what.
-            logit_rows: [rows], int64, indices into the step's tokens.
+            logit_rows: [rows], int64, indices into the step's tokens, ascending.
 
         Returns:
             [rows, vocab_size], in the model's dtype.
@@ -184,14 +198,18 @@ class Decoder(nn.Module):
         cos_sin = rope_cos_sin(
             positions, self.inv_freq, residual.dtype, self.config.rope.attention_factor
         )
+        # After the last attention, only the chosen tokens matter.
+        chosen = logit_rows if logit_rows.shape[0] < token_ids.shape[0] else None
+        last = len(self.layers) - 1
         pending: Tensor | None = None
         for i, layer in enumerate(self.layers):
-            pending = layer(pending, residual, cos_sin, kv_cache.layer(i), plan)
+            pending, residual = layer(
+                pending, residual, cos_sin, kv_cache.layer(i), plan, chosen if i == last else None
+            )
         assert pending is not None  # a config has at least one layer
-        last = add_rms_norm(
-            pending.index_select(0, logit_rows),
-            residual.index_select(0, logit_rows),
-            self.norm,
-            self.config.rms_norm_eps,
-        )
-        return self.lm_head.multiply(last)
+        x = add_rms_norm(pending, residual, self.norm, self.config.rms_norm_eps)
+        return self.lm_head.multiply(x)
+
+
+def _select(x: Tensor, rows: Tensor | None) -> Tensor:
+    return x if rows is None else x.index_select(0, rows)

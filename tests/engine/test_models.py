@@ -154,3 +154,21 @@ def test_the_real_small_model() -> None:
         # 30 layers of float32 sums in another order, on logits of about 20.
         torch.testing.assert_close(row, expected, rtol=0, atol=5e-4)
         assert row.argmax() == expected.argmax()
+
+
+def test_only_tokens_that_sample_pass_the_last_mlp(tmp_path: Path) -> None:
+    build_tiny_model(tmp_path)
+    hand = ByHand(load_runner(tmp_path))
+    seen: list[int] = []
+    for layer in hand.runner.loaded.model.layers:
+        layer.mlp.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[0]))
+    tokens = prompt(40)
+    for samples, expected in [(True, [35, 2]), (False, [35, 1])]:
+        seen.clear()
+        hand.runner.logits(
+            hand.batch(
+                hand.part(f"a{samples}", tokens, 0, 30, samples=samples),
+                hand.part(f"b{samples}", tokens, 0, 5),
+            )
+        )
+        assert seen == expected
