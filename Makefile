@@ -72,6 +72,7 @@ include benchmarks/peers/peers.mk
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.submit --save
 	$(BIN)/python -m benchmarks.prefix_cache --save
+	$(BIN)/python -m benchmarks.startup --save
 
 clean:
 	rm -rf $(VENV) $(DEMO_HOME) build dist

@@ -43,6 +43,7 @@ log = logging.getLogger("pagemill.engine")
 LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE = "PAGEMILL_LOG_FORMAT", "PAGEMILL_LOG_LEVEL"
 REPORT_SECONDS = 0.5
 EXIT_CRASHED, EXIT_REFUSED = 1, 3
+_STARTED = time.monotonic()
 
 
 def main(read_fd: int, write_fd: int) -> int:
@@ -111,18 +112,32 @@ def _serve(inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
 
 def _loop(engine: Engine, inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
     writer.send_bytes(encode(Report(stats=engine.stats)))
+    told_of_first = False
     reported, stale = 0.0, False  # when stats were sent last, and whether there was work since
     while True:
         outputs = _take(engine, inbox)
         if engine.has_unfinished:
             stale = True
             outputs += engine.step()
+            told_of_first = told_of_first or _tell_of_first_token(engine)
         now = time.monotonic()
         if stale and (not engine.has_unfinished or now - reported >= REPORT_SECONDS):
             writer.send_bytes(encode(Report(tuple(outputs), engine.running(), engine.stats)))
             reported, stale = now, engine.has_unfinished
         elif outputs:
             writer.send_bytes(encode(Report(tuple(outputs))))
+
+
+def _tell_of_first_token(engine: Engine) -> bool:
+    """Log how long it took from the start of this process; false while there is none."""
+    if not engine.stats.generated_tokens:
+        return False
+    seconds = time.monotonic() - _STARTED
+    log.info(
+        "first token %.1f s after the start", seconds,
+        extra={"event": "first_token", "seconds": round(seconds, 3)},
+    )  # fmt: skip
+    return True
 
 
 def _take(engine: Engine, inbox: queue.SimpleQueue[Message]) -> list[RequestOutput]:

@@ -215,6 +215,19 @@ def test_the_log_as_json(start: Start, launch: Callable[..., Process]) -> None:
     assert end["exception"].endswith("ValueError: unexpected message Start")
 
 
+def test_the_first_token_is_told_once(launch: Callable[..., Process]) -> None:
+    process = launch(PAGEMILL_LOG_FORMAT="json")
+    assert isinstance(process.receive(), Located)
+    assert isinstance(process.receive(), Ready)
+    process.reports(is_idle)
+    for _ in range(2):
+        process.send(added(2, 3))
+        process.reports(is_idle)
+    loaded, _, first = json_log(process)
+    assert first["event"] == "first_token"
+    assert loaded["seconds"] < first["seconds"] < PATIENCE
+
+
 def test_the_log_as_text(engine: Process) -> None:
     assert engine.close() == 0
     lines = engine.log.read_text().splitlines()
