@@ -82,6 +82,7 @@ class Engine:
                 max_model_len=self.max_model_len,
                 eos_token_ids=self.loaded.eos_token_ids,
                 enable_prefix_caching=config.enable_prefix_caching,
+                reserve_growth=on_cpu,
             )
         )
         self._watches: dict[str, StopStringWatch] = {}

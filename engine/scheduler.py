@@ -279,6 +279,8 @@ class Scheduler:
         """
         if not self._running:
             return 0
+        if not self.config.reserve_growth:
+            return len(self._running) + 1
         left = self._blocks.pool.num_available - self._blocks.blocks_for(sequence.num_tokens)
         return max(len(self._running) + 1, growth.reserve_for(sequence, left))
 

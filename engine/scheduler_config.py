@@ -20,6 +20,9 @@ class SchedulerConfig:
         max_model_len: longest sequence (prompt and answer) in tokens.
         eos_token_ids: the model's own tokens that end an answer.
         enable_prefix_caching: share the KV of equal prefixes.
+        reserve_growth: admit a sequence of known length only if it can grow to its end without
+            a preemption. It saves computing tokens again and costs places in the batch: right
+            where a token is dear beside a step, as on a CPU.
     """
 
     num_blocks: int
@@ -29,6 +32,7 @@ class SchedulerConfig:
     max_model_len: int
     eos_token_ids: frozenset[int]
     enable_prefix_caching: bool = True
+    reserve_growth: bool = True
 
     def __post_init__(self) -> None:
         for name in (

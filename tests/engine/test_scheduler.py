@@ -387,6 +387,16 @@ def test_answers_of_known_length_are_begun_only_if_they_can_grow_to_their_end() 
     assert (list(sim.ended), sim.scheduler.stats.preemptions) == (["a", "b"], 0)
 
 
+def test_without_a_reserve_they_are_begun_and_preempted() -> None:
+    sim = Simulation(config(num_blocks=7, reserve_growth=False))
+    sim.add(request("a", 8, 13), request("b", 8, 13))
+    sim.step()
+    assert sim.scheduler.num_running == 2
+    run_until_preemption(sim)
+    sim.drain()
+    sim.check_answers()
+
+
 def test_a_short_answer_runs_before_a_long_one_needs_its_blocks() -> None:
     sim = Simulation(config(num_blocks=7))
     sim.add(request("a", 8, 13), request("b", 8, 4))  # 5 and 3 blocks, but b ends long before
