@@ -17,7 +17,8 @@ from typing import Any
 
 from benchmarks.surroundings import RESULTS
 
-LEFT, WIDTH, BAR, GAP = 190, 400, 16, 8  # pixels: names, the full bar, its height, between bars
+LEFT, WIDTH, RIGHT = 210, 380, 170  # pixels: names, the full bar, figures
+BAR, GAP = 16, 8  # pixels: height of a bar, and between bars
 HEADER, FOOTER = 44, 26
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f }
@@ -53,7 +54,8 @@ def draw(reports: list[dict[str, Any]]) -> str:
         panel, height = _panel(report, y)
         parts += panel
         y += height
-    size = f'width="{LEFT + WIDTH + 130}" height="{y}" viewBox="0 0 {LEFT + WIDTH + 130} {y}"'
+    width = LEFT + WIDTH + RIGHT
+    size = f'width="{width}" height="{y}" viewBox="0 0 {width} {y}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
     title = "<title>Tokens per second and share of the float32 ceiling, by engine</title>"
     return "\n".join([head, title, f"<style>{STYLE}</style>", *parts, "</svg>"]) + "\n"
