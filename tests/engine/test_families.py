@@ -21,7 +21,8 @@ from tests.support.golden import near_ties, references
 from tests.support.tiny_families import FAMILIES, build_family
 
 MAX_TOKENS = 20
-RULES = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True)
+# A stop id that is never sampled: no length is known, so growth is not reserved.
+RULES = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, stop_token_ids=(1 << 30,))
 SETTINGS: list[dict[str, Any]] = [
     {"block_size": 8, "num_blocks": 20, "max_model_len": 160},
     {"block_size": 16},
