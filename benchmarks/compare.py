@@ -21,6 +21,7 @@ import argparse
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("workload", type=Path)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--peers", help="names with commas (default: each that is set up)")
+    parser.add_argument("--slow", default="", help="peers to treat as slow, beside those that are")
     parser.add_argument("--runs", type=int, default=3, help="rounds (default: 3)")
     parser.add_argument("--rows", type=int, help="only so many of the first rows, for a try")
     parser.add_argument("--subset", type=int, default=32, help="rows for slow peers (default: 32)")
@@ -52,7 +54,7 @@ def main() -> None:
     workload = Workload.read(options.workload.absolute())
     if options.rows:
         workload = workload.first(options.rows)
-    peers = chosen(options.peers)
+    peers = chosen(options.peers, options.slow)
     files = resolve_model(options.model)
     task = Task(files.path, workload.path, options.threads, options.timeout)
     before = surroundings("pagemill", "torch", "transformers")
@@ -84,8 +86,8 @@ def main() -> None:
     print(table(engines), file=sys.stderr)
 
 
-def chosen(names: str | None) -> list[Peer]:
-    """The peers of these names, or all that are set up.
+def chosen(names: str | None, slow: str = "") -> list[Peer]:
+    """The peers of these names, or all that are set up; those of `slow` are taken to be slow.
 
     Raises:
         SystemExit: one is unknown, or is not set up; says the command that does it.
@@ -93,14 +95,20 @@ def chosen(names: str | None) -> list[Peer]:
     if names is None:
         for words in filter(None, (peer.missing for peer in PEERS)):
             print(f"left out: {words}", file=sys.stderr)
-        return [peer for peer in PEERS if not peer.missing]
+        peers = [peer for peer in PEERS if not peer.missing]
+    else:
+        peers = _named(names)
+        if missing := [peer.missing for peer in peers if peer.missing]:
+            raise SystemExit("\n".join(missing))
+    slowed = _named(slow)
+    return [replace(peer, slow=True) if peer in slowed else peer for peer in peers]
+
+
+def _named(names: str) -> list[Peer]:
     wanted = [name for name in names.split(",") if name]
     if unknown := [name for name in wanted if name not in BY_NAME]:
         raise SystemExit(f"no peer is called {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
-    peers = [BY_NAME[name] for name in wanted]
-    if missing := [peer.missing for peer in peers if peer.missing]:
-        raise SystemExit("\n".join(missing))
-    return peers
+    return [BY_NAME[name] for name in wanted]
 
 
 def alternate(

