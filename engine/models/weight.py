@@ -37,7 +37,7 @@ class PackedWeight(Weight):
     """In the tiles that oneDNN's products read, so that no product has to sort numbers first.
 
     A plain product packs the matrix anew in every call. Packed once, products of 8 to 512 rows
-    take 0.3 to 0.9 times as long on a Zen 4 processor, where MKL's packing gains nothing; on an Ice
+    take 0.2 to 0.9 times as long on a Zen 4 processor, where MKL's packing gains nothing; on an Ice
     Lake both gain alike. The tiles are the same for any number of rows.
     """
 
