@@ -153,7 +153,7 @@ def test_work_of_a_single_step_is_in_the_stats(engine: Process) -> None:
 
 def test_an_engine_whose_requests_are_all_aborted_falls_idle(engine: Process) -> None:
     engine.reports(is_idle)
-    engine.send(added(3, 1900))
+    engine.send(added(3, 950))
     engine.reports(lambda r: r.stats is not None and r.stats.running == 3)
     engine.send(AbortRequests(("r0", "r1", "r2")))
     last = engine.reports(is_idle)[-1]
