@@ -20,6 +20,7 @@ help:
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
 	@echo "make bench        measure, and write the figures to benchmarks/results/"
+	@echo "make peer-NAME    set up openvino, vllm or llama-cpp, which benchmarks/README.md compares with"
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "pagemill needs Python 3.11 or 3.12; none was found" >&2; exit 1; }
