@@ -11,6 +11,7 @@ from engine.errors import ConfigError
 
 BLOCK_SIZES = (8, 16, 32)
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+KV_DTYPES = ("auto", "float32", "bfloat16", "float16")
 GIB = 1 << 30
 
 
@@ -24,6 +25,7 @@ class EngineConfig:
         device: `auto` is `cuda` where there is one, else `cpu`.
         block_size: tokens in a KV block.
         num_blocks: size of the KV pool in blocks; None measures the free memory.
+        kv_cache_dtype: number format of keys and values; see `engine.kv_format`.
         gpu_memory_utilization: share of the device's memory that the engine may use.
         cpu_kv_cache_bytes: upper bound of the KV pool on a CPU, where the memory is shared
             with everything else that the machine does.
@@ -40,6 +42,7 @@ class EngineConfig:
     device: str = "auto"
     block_size: int = 16
     num_blocks: int | None = None
+    kv_cache_dtype: str = "auto"
     gpu_memory_utilization: float = 0.90
     cpu_kv_cache_bytes: int = 4 * GIB
     max_model_len: int | None = None
@@ -54,6 +57,11 @@ class EngineConfig:
             raise ConfigError("model is empty; name a folder, a hub id, a .gguf file or an alias")
         if self.dtype not in DTYPES:
             raise ConfigError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}")
+        if self.kv_cache_dtype not in KV_DTYPES:
+            raise ConfigError(
+                f"kv_cache_dtype is {self.kv_cache_dtype!r}; it must be one of "
+                f"{', '.join(KV_DTYPES)}"
+            )
         if self.block_size not in BLOCK_SIZES:
             raise ConfigError(f"block_size is {self.block_size}; it must be 8, 16 or 32")
         if not 0 < self.gpu_memory_utilization <= 1:

@@ -13,6 +13,7 @@ from engine.detokenizer import StopStringWatch, decode, load_tokenizer
 from engine.errors import ConfigError, EngineError, RequestError
 from engine.house import check_kernels_package
 from engine.kv_cache import KVCache
+from engine.kv_format import choose_kv_format
 from engine.loading import load_model, resolve_model
 from engine.memory import size_kv_pool
 from engine.messages import EngineStats, TokenCounts
@@ -63,14 +64,16 @@ class Engine:
                 "tokens; ask for less"
             )
         self.max_model_len = config.max_model_len or limit
+        kv_format = choose_kv_format(config.kv_cache_dtype, self.loaded.dtype, self.loaded.device)
         num_blocks = size_kv_pool(
             config,
             self.loaded,
+            kv_format,
             max_model_len=self.max_model_len,
             max_num_batched_tokens=budget,
         )
         self.kv_cache = KVCache.create(
-            self.loaded.config, num_blocks, config.block_size, self.loaded.dtype, self.loaded.device
+            self.loaded.config, num_blocks, config.block_size, kv_format, self.loaded.device
         )
         self.runner = Runner(self.loaded, self.kv_cache, threads=config.threads)
         self.scheduler = Scheduler(

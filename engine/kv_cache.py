@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.kv_format import KVFormat
 from engine.models.config import ModelConfig
 from kernels.kv_layout import LayerKV
 
@@ -18,13 +19,13 @@ class KVCache:
     from the attributes, and never assume how the numbers lie in memory.
 
     Attributes:
-        format: how a number is stored, here the name of a floating-point dtype.
+        format: how numbers are stored.
         layers: one `LayerKV` a layer.
     """
 
     num_blocks: int
     block_size: int
-    format: str
+    format: KVFormat
     layers: tuple[LayerKV, ...]
 
     @classmethod
@@ -33,19 +34,23 @@ class KVCache:
         config: ModelConfig,
         num_blocks: int,
         block_size: int,
-        dtype: torch.dtype,
+        format: KVFormat,
         device: torch.device | str,
     ) -> KVCache:
         """Allocate a pool. Its bits are arbitrary until a step writes them."""
-        shape = (num_blocks, block_size, config.num_kv_heads, config.head_dim)
         layers = tuple(
-            LayerKV(
-                keys=torch.empty(shape, dtype=dtype, device=device),
-                values=torch.empty(shape, dtype=dtype, device=device),
+            LayerKV.allocate(
+                num_blocks,
+                block_size,
+                config.num_kv_heads,
+                config.head_dim,
+                dtype=format.dtype,
+                device=device,
+                by_head=format.by_head,
             )
             for _ in range(config.num_layers)
         )
-        return cls(num_blocks, block_size, str(dtype).removeprefix("torch."), layers)
+        return cls(num_blocks, block_size, format, layers)
 
     def layer(self, index: int) -> LayerKV:
         return self.layers[index]

@@ -13,6 +13,7 @@ from engine.config import GIB, EngineConfig
 from engine.errors import ConfigError
 from engine.host_memory import cgroup_headroom
 from engine.kv_cache import KVCache, kv_block_bytes
+from engine.kv_format import KVFormat
 from engine.loading.loaded import LoadedModel
 from engine.runner import Runner
 from engine.sampling_params import MAX_LOGPROBS, SamplingParams
@@ -26,6 +27,7 @@ _HOST_SHARE = 0.5
 def size_kv_pool(
     config: EngineConfig,
     loaded: LoadedModel,
+    kv_format: KVFormat,
     *,
     max_model_len: int,
     max_num_batched_tokens: int,
@@ -45,11 +47,11 @@ def size_kv_pool(
     Raises:
         ConfigError: there is not enough memory for a single block.
     """
-    block_bytes = kv_block_bytes(loaded.config, config.block_size, loaded.dtype)
+    block_bytes = kv_block_bytes(loaded.config, config.block_size, kv_format.dtype)
     if config.num_blocks is not None:
         num_blocks = config.num_blocks
     elif loaded.device.type == "cuda":
-        num_blocks = _gpu_bytes(config, loaded, max_model_len, max_num_batched_tokens)
+        num_blocks = _gpu_bytes(config, loaded, kv_format, max_model_len, max_num_batched_tokens)
         num_blocks //= block_bytes
     else:
         num_blocks = _host_bytes(config.cpu_kv_cache_bytes) // block_bytes
@@ -57,12 +59,15 @@ def size_kv_pool(
         raise ConfigError(_no_room(loaded.device, block_bytes))
     tokens, size = num_blocks * config.block_size, num_blocks * block_bytes
     logger.info(
-        "KV cache: %s blocks, %s tokens, %.2f GiB",
+        "KV cache: %s blocks, %s tokens, %.2f GiB, %s",
         f"{num_blocks:,}",
         f"{tokens:,}",
         size / GIB,
-        extra={"num_blocks": num_blocks, "tokens": tokens, "bytes": size},
-    )
+        kv_format.name,
+        extra={
+            "num_blocks": num_blocks, "tokens": tokens, "bytes": size, "dtype": kv_format.name,
+        },
+    )  # fmt: skip
     if tokens < max_model_len:
         logger.warning(
             "the KV cache holds %s tokens, fewer than one sequence of max_model_len %s; longer "
@@ -82,7 +87,11 @@ def _host_bytes(bound: int) -> int:
 
 
 def _gpu_bytes(
-    config: EngineConfig, loaded: LoadedModel, max_model_len: int, max_num_batched_tokens: int
+    config: EngineConfig,
+    loaded: LoadedModel,
+    kv_format: KVFormat,
+    max_model_len: int,
+    max_num_batched_tokens: int,
 ) -> int:
     device = loaded.device
     torch.cuda.empty_cache()
@@ -90,7 +99,7 @@ def _gpu_bytes(
     before = torch.cuda.memory_allocated(device)
     # Every sequence of the largest step writes to one and the same block: what it computes
     # is worthless, what it allocates is not.
-    kv_cache = KVCache.create(loaded.config, 1, config.block_size, loaded.dtype, device)
+    kv_cache = KVCache.create(loaded.config, 1, config.block_size, kv_format, device)
     runner = Runner(loaded, kv_cache)
     for batch in largest_steps(
         config.block_size, config.max_num_seqs, max_model_len, max_num_batched_tokens

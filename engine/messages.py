@@ -55,11 +55,13 @@ class Ready:
     Attributes:
         model_path: local folder with the tokenizer's files.
         revision: identity of the weights and tokenizer.
+        kv_dtype: number format of the KV cache.
     """
 
     model_path: str
     revision: str
     dtype: str
+    kv_dtype: str
     device: str
     max_model_len: int
     block_size: int

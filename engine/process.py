@@ -99,6 +99,7 @@ def _serve(inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
                 model_path=str(engine.files.path),
                 revision=engine.files.revision,
                 dtype=str(engine.loaded.dtype).removeprefix("torch."),
+                kv_dtype=engine.kv_cache.format.name,
                 device=str(engine.loaded.device),
                 max_model_len=engine.max_model_len,
                 block_size=config.block_size,

@@ -108,7 +108,12 @@ class Runner:
             token_ids=self._to_device(token_ids),
             positions=self._to_device(positions),
             logit_rows=self._to_device(logit_rows),
-            plan=plan_attention(metadata, self.kv_cache.layer(0), self.loaded.config.windows),
+            plan=plan_attention(
+                metadata,
+                self.kv_cache.layer(0),
+                self.loaded.config.num_heads,
+                self.loaded.config.windows,
+            ),
         )
 
     def _to_device(self, values: list[int]) -> torch.Tensor:

@@ -16,6 +16,7 @@ import torch
 from kernels.attention_metadata import AttentionMetadata
 from kernels.gathered_attention import GatherPlan, gathered_attention
 from kernels.kv_layout import LayerKV
+from kernels.tiled_attention import TilePlan, tiled_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,35 +25,41 @@ class AttentionPlan:
 
     Attributes:
         slots: see `AttentionMetadata`.
-        by_window: how to gather, for each window that a layer has.
-        workspace: where every gather of the step puts its blocks.
+        by_window: how to attend, for each window that a layer has.
+        workspace: where every gather of the step puts its blocks; empty where none is gathered.
     """
 
     slots: torch.Tensor
-    by_window: Mapping[int | None, GatherPlan]
+    by_window: Mapping[int | None, GatherPlan | TilePlan]
     workspace: torch.Tensor
 
 
 def plan_attention(
-    metadata: AttentionMetadata, kv: LayerKV, windows: Iterable[int | None] = (None,)
+    metadata: AttentionMetadata,
+    kv: LayerKV,
+    num_heads: int,
+    windows: Iterable[int | None],
 ) -> AttentionPlan:
-    """Prepare what all layers of a step share, for the device of `kv`.
+    """Prepare what all layers of a step share, for the device and the layout of `kv`.
 
     Args:
+        num_heads: heads of the queries.
         windows: the sliding window of each layer in tokens, its own token included; None
             attends to everything. Layers with the same window share their preparation.
     """
     longest = max(metadata.context_lens)
-    built: dict[int | None, GatherPlan] = {}
-    by_window: dict[int | None, GatherPlan] = {}
-    for window in set(windows):
-        # A window that no sequence has outgrown is no window.
-        effective = window if window is not None and window < longest else None
-        if effective not in built:
-            built[effective] = GatherPlan.build(metadata, kv, effective)
-        by_window[window] = built[effective]
-    shape = (2, max(plan.most_blocks for plan in built.values()), *kv.keys.shape[1:])
-    workspace = torch.empty(shape, dtype=kv.keys.dtype, device=kv.keys.device)
+    # A window that no sequence has outgrown is no window.
+    effective = {w: w if w is not None and w < longest else None for w in windows}
+    workspace = torch.empty(0)
+    built: dict[int | None, GatherPlan | TilePlan]
+    if kv.by_head:
+        built = {w: TilePlan.build(metadata, kv, w, num_heads) for w in set(effective.values())}
+    else:
+        gathers = {w: GatherPlan.build(metadata, kv, w) for w in set(effective.values())}
+        shape = (2, max(plan.most_blocks for plan in gathers.values()), *kv.keys.shape[1:])
+        workspace = torch.empty(shape, dtype=kv.keys.dtype, device=kv.keys.device)
+        built = {**gathers}
+    by_window = {window: built[w] for window, w in effective.items()}
     return AttentionPlan(metadata.slots, by_window, workspace)
 
 
@@ -76,7 +83,10 @@ def paged_attention(
     Returns:
         [num_tokens, num_heads, head_dim], a new tensor.
     """
-    return gathered_attention(queries, kv, plan.by_window[window], plan.workspace, scale)
+    prepared = plan.by_window[window]
+    if isinstance(prepared, TilePlan):
+        return tiled_attention(queries, kv, prepared, scale)
+    return gathered_attention(queries, kv, prepared, plan.workspace, scale)
 
 
 def paged_attention_reference(

@@ -13,7 +13,7 @@ from jobs.records import ChunkLease
 def fingerprint(lease: ChunkLease, ready: Ready, tokenizer_digest: str) -> str:
     """Rows that another worker spooled are adopted only where this is the same.
 
-    In it are the model's revision, the tokenizer and its template, the number format, this
+    In it are the model's revision, the tokenizer and its template, the number formats, this
     version of the engine, and the job's frozen options.
     """
     facts = {
@@ -21,6 +21,7 @@ def fingerprint(lease: ChunkLease, ready: Ready, tokenizer_digest: str) -> str:
         "model": lease.model,
         "revision": ready.revision,
         "dtype": ready.dtype,
+        "kv_dtype": ready.kv_dtype,
         "tokenizer": tokenizer_digest,
         "max_model_len": ready.max_model_len,
         "options": lease.options,

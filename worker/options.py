@@ -83,6 +83,7 @@ _ENGINE_OPTIONS: dict[str, type] = {
     "device": str,
     "block_size": int,
     "num_blocks": int,
+    "kv_cache_dtype": str,
     "max_model_len": int,
     "max_num_seqs": int,
     "max_num_batched_tokens": int,

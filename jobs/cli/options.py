@@ -123,6 +123,9 @@ class EngineOptions:
     num_blocks: Annotated[
         int | None, typer.Option(help="KV blocks; measured from free memory if not given.")
     ] = None
+    kv_cache_dtype: Annotated[
+        str | None, typer.Option(help="auto, float32, float16 or bfloat16, of the KV cache.")
+    ] = None
     max_model_len: Annotated[
         int | None, typer.Option(help="Longest sequence, prompt and answer together.")
     ] = None

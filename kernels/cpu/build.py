@@ -24,7 +24,7 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-class BuildKernels(build_ext):
+class BuildKernels(build_ext):  # type: ignore[misc]  # it has no types
     """`build_ext` that makes one library for each vector extension of the processor's family."""
 
     def finalize_options(self) -> None:

@@ -37,7 +37,8 @@ INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
 
 INLINE vf v_load(const half *p) {
 #if VL == 16
-    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+    // GCC warns of the unmasked form, which starts from an undefined register.
+    return (vf)_mm512_maskz_cvtph_ps(0xFFFF, _mm256_loadu_si256((const __m256i *)p));
 #elif VL == 8
     return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 #else

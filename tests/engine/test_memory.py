@@ -15,6 +15,7 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.host_memory import cgroup_headroom
 from engine.kv_cache import KVCache, kv_block_bytes
+from engine.kv_format import KVFormat
 from engine.loading import load_model, resolve_model
 from engine.loading.loaded import LoadedModel
 from engine.runner import Runner
@@ -47,13 +48,17 @@ def host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def size(loaded: LoadedModel, max_model_len: int = 64, **settings: Any) -> int:
     config = EngineConfig(model="tiny", **settings)
     return memory.size_kv_pool(
-        config, loaded, max_model_len=max_model_len, max_num_batched_tokens=512
+        config,
+        loaded,
+        KVFormat(loaded.dtype),
+        max_model_len=max_model_len,
+        max_num_batched_tokens=512,
     )
 
 
 def test_block_bytes_are_what_a_cache_allocates(loaded: LoadedModel) -> None:
     assert kv_block_bytes(loaded.config, 16, torch.float32) == BLOCK_BYTES
-    cache = KVCache.create(loaded.config, 5, 16, torch.float32, "cpu")
+    cache = KVCache.create(loaded.config, 5, 16, KVFormat(torch.float32), "cpu")
     allocated = sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
     assert allocated == 5 * BLOCK_BYTES
     assert kv_block_bytes(loaded.config, 32, torch.bfloat16) == BLOCK_BYTES
@@ -74,7 +79,7 @@ def test_the_log_line(
 ) -> None:
     with caplog.at_level(logging.INFO, "pagemill.engine"):
         size(loaded, num_blocks=131_072)
-    assert caplog.messages == ["KV cache: 131,072 blocks, 2,097,152 tokens, 0.50 GiB"]
+    assert caplog.messages == ["KV cache: 131,072 blocks, 2,097,152 tokens, 0.50 GiB, float32"]
     fields = vars(caplog.records[0])
     assert (fields["num_blocks"], fields["tokens"]) == (131_072, 2_097_152)
     assert fields["bytes"] == 131_072 * BLOCK_BYTES
@@ -111,7 +116,9 @@ def test_a_gpu_keeps_weights_and_the_largest_step_free(
 
     monkeypatch.setattr(memory.torch, "cuda", FakeCuda)
     config = EngineConfig(model="tiny", max_num_seqs=3)
-    free = memory._gpu_bytes(config, loaded, max_model_len=100, max_num_batched_tokens=40)
+    free = memory._gpu_bytes(
+        config, loaded, KVFormat(loaded.dtype), max_model_len=100, max_num_batched_tokens=40
+    )
     assert free == 9_000 - weights - (peak - before)
     assert calls == ["empty", "reset", "synchronize", "empty"]
 
@@ -125,7 +132,7 @@ def test_the_largest_steps_run_in_a_cache_of_one_block(
     assert prefill.sequences[0].end == length
     assert decodes.num_tokens == min(seqs, budget)
     assert {s.end for s in decodes.sequences} == {length}
-    runner = Runner(loaded, KVCache.create(loaded.config, 1, 16, loaded.dtype, "cpu"))
+    runner = Runner(loaded, KVCache.create(loaded.config, 1, 16, KVFormat(loaded.dtype), "cpu"))
     assert len(runner.execute(prefill)) == 1
     rows = runner.execute(decodes)
     assert len(rows) == min(seqs, budget)

@@ -9,6 +9,7 @@ import torch
 
 from engine.batch import SampledToken
 from engine.kv_cache import KVCache
+from engine.kv_format import KVFormat
 from engine.loading import load_model, resolve_model
 from engine.runner import Runner
 from engine.sampling_params import SamplingParams
@@ -130,11 +131,11 @@ def test_half_precision_follows_transformers(folder: Path, dtype: str) -> None:
     from transformers import LlamaForCausalLM
 
     loaded = load_model(resolve_model(str(folder)), dtype, "cpu")
-    kv_cache = KVCache.create(loaded.config, 16, 16, loaded.dtype, loaded.device)
+    kv_cache = KVCache.create(loaded.config, 16, 16, KVFormat(loaded.dtype), loaded.device)
     hand = ByHand(Runner(loaded, kv_cache))
     logits = hand.runner.logits(hand.batch(hand.part("a", PROMPTS["p70"], 0, 70)))
     assert logits.dtype == loaded.dtype
-    assert kv_cache.format == dtype
+    assert kv_cache.format.name == dtype
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.inference_mode():
         expected = model(torch.tensor([PROMPTS["p70"]])).logits[0, -1]

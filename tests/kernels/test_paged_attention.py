@@ -10,13 +10,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import gathered_attention
+from kernels import gathered_attention, tiled_attention
 from kernels.attention_metadata import AttentionMetadata
 from kernels.kv_layout import LayerKV
 from kernels.kv_write import kv_write
-from kernels.paged_attention import paged_attention, paged_attention_reference, plan_attention
+from kernels.paged_attention import (
+    AttentionPlan,
+    paged_attention,
+    paged_attention_reference,
+    plan_attention,
+)
+from tests.support.cpu_kernels import using, variants
 
 CPU = torch.device("cpu")
+EVERY_KERNEL = pytest.mark.parametrize("kernels", ["none", *variants()])
 
 
 @dataclass
@@ -26,6 +33,7 @@ class Case:
     queries: torch.Tensor
     kv: LayerKV
     metadata: AttentionMetadata
+    kernels: str
 
     @classmethod
     def build(
@@ -37,20 +45,30 @@ class Case:
         group: int = 3,
         head_dim: int = 16,
         dtype: torch.dtype = torch.float32,
+        kv_dtype: torch.dtype | None = None,
+        kernels: str = "none",
+        shared: int = 0,
         seed: int = 0,
     ) -> Case:
-        """`lens`: (tokens in this step, tokens in the cache after it) of each sequence."""
+        """`lens`: (tokens in this step, tokens in the cache after it) of each sequence.
+
+        `kernels` is the library of C++ kernels that computes it; all tables begin with the same
+        `shared` blocks.
+        """
         torch.manual_seed(seed)
         needed = [-(-context // block_size) for _, context in lens]
-        free = list(range(sum(needed) + 3))
+        free = list(range(sum(needed) + shared + 3))
         random.Random(seed).shuffle(free)
-        shape = (len(free), block_size, kv_heads, head_dim)
-        kv = LayerKV(
-            torch.full(shape, torch.nan, dtype=dtype), torch.full(shape, torch.nan, dtype=dtype)
-        )
+        kv = LayerKV.allocate(
+            len(free), block_size, kv_heads, head_dim,
+            dtype=kv_dtype or dtype, by_head=kernels != "none",
+        )  # fmt: skip
+        kv.keys.fill_(torch.nan)
+        kv.values.fill_(torch.nan)
         tables = []
+        prefix = [free.pop() for _ in range(shared)]
         for (_, context), blocks in zip(lens, needed, strict=True):
-            table = [free.pop() for _ in range(blocks)]
+            table = (prefix + [free.pop() for _ in range(blocks)])[:blocks]
             slots = [table[t // block_size] * block_size + t % block_size for t in range(context)]
             keys, values = torch.randn(2, context, kv_heads, head_dim).to(dtype)
             kv_write(keys, values, kv, torch.tensor(slots))
@@ -58,11 +76,14 @@ class Case:
         query_lens, context_lens = zip(*lens, strict=True)
         metadata = AttentionMetadata.build(query_lens, context_lens, tables, block_size, CPU)
         queries = torch.randn(sum(query_lens), kv_heads * group, head_dim).to(dtype)
-        return cls(queries, kv, metadata)
+        return cls(queries, kv, metadata, kernels)
+
+    def plan(self, *windows: int | None) -> AttentionPlan:
+        return plan_attention(self.metadata, self.kv, self.queries.shape[1], windows)
 
     def run(self, window: int | None = None) -> torch.Tensor:
-        plan = plan_attention(self.metadata, self.kv, (window,))
-        return paged_attention(self.queries, self.kv, plan, 0.3, window)
+        with using(self.kernels):
+            return paged_attention(self.queries, self.kv, self.plan(window), 0.3, window)
 
     def reference(self, window: int | None = None) -> torch.Tensor:
         return paged_attention_reference(self.queries, self.kv, self.metadata, 0.3, window)
@@ -97,16 +118,17 @@ def test_any_mix_of_prefill_chunks_and_decodes(
     case = Case.build(lens, block_size=block_size, kv_heads=heads[0], group=heads[1], seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gathered_attention, "_CPU_GROUP_TOKENS", group)
-        plan = plan_attention(case.metadata, case.kv, windows)
+        plan = case.plan(*windows)
     for window in windows:  # the layers of one model share the plan
         ours = paged_attention(case.queries, case.kv, plan, 0.3, window)
         torch.testing.assert_close(ours, case.reference(window), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.quick
+@EVERY_KERNEL
 @pytest.mark.parametrize("window", [1, 7, 8, 9, 16, 17, 39, 40, 41, 100])
-def test_windows_around_the_edges_of_blocks_and_contexts(window: int) -> None:
-    case = Case.build([(1, 40), (1, 17), (1, 3), (40, 40), (9, 40), (2, 16)])
+def test_windows_around_the_edges_of_blocks_and_contexts(window: int, kernels: str) -> None:
+    case = Case.build([(1, 40), (1, 17), (1, 3), (40, 40), (9, 40), (2, 16)], kernels=kernels)
     torch.testing.assert_close(case.run(window), case.reference(window), rtol=1e-5, atol=1e-5)
 
 
@@ -117,8 +139,7 @@ def test_a_window_is_the_mask_of_transformers() -> None:
     window, length = 5, 12
     allowed = sliding_window_causal_mask_function(window)
     case = Case.build([(length, length)], kv_heads=1, group=1)
-    table = list(case.metadata.block_tables[0])
-    keys, values = (t[table].flatten(0, 2)[:length] for t in (case.kv.keys, case.kv.values))
+    keys, values = (t[:length, 0] for t in case.kv.read(case.metadata.block_tables[0]))
     tokens = torch.arange(length)
     mask = allowed(0, 0, tokens[:, None], tokens[None])
     scores = (case.queries[:, 0] @ keys.T * 0.3).masked_fill(~mask, -torch.inf)
@@ -127,15 +148,16 @@ def test_a_window_is_the_mask_of_transformers() -> None:
 
 
 @pytest.mark.quick
-def test_what_lies_before_the_window_is_not_read() -> None:
+@EVERY_KERNEL
+def test_what_lies_before_the_window_is_not_read(kernels: str) -> None:
     """One day its blocks may be given to others, so not even NaN there may matter."""
-    case = Case.build([(1, 60), (7, 60), (1, 5)])
+    case = Case.build([(1, 60), (7, 60), (1, 5)], kernels=kernels)
     window = 11
     expected = case.reference(window)
     for i, first in [(0, 60 - window), (1, 54 - window)]:
         table = case.metadata.block_tables[i]
         for token in range(first):
-            for stored in (case.kv.keys, case.kv.values):
+            for stored in case.kv.by_token():
                 stored[table[token // 8], token % 8] = torch.nan
     torch.testing.assert_close(case.run(window), expected, rtol=1e-5, atol=1e-5)
 
@@ -143,13 +165,13 @@ def test_what_lies_before_the_window_is_not_read() -> None:
 @pytest.mark.quick
 def test_only_blocks_that_the_window_touches_are_gathered() -> None:
     case = Case.build([(1, 800), (1, 790)])
-    plan = plan_attention(case.metadata, case.kv, [None, 20, 20, 800, 10**6])
+    plan = case.plan(None, 20, 20, 800, 10**6)
     assert plan.by_window[None].most_blocks == 2 * 100
     assert plan.by_window[20].most_blocks == 2 * 3
     # No sequence has outgrown these two.
     assert plan.by_window[800] is plan.by_window[10**6] is plan.by_window[None]
     chunk = Case.build([(30, 800)])
-    assert plan_attention(chunk.metadata, chunk.kv, [20]).by_window[20].most_blocks == 7
+    assert chunk.plan(20).by_window[20].most_blocks == 7
 
 
 @pytest.mark.quick
@@ -160,8 +182,9 @@ def test_half_precision(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.quick
-def test_sequences_that_share_blocks() -> None:
-    case = Case.build([(1, 20), (1, 20), (4, 20)])
+@EVERY_KERNEL
+def test_sequences_that_share_blocks(kernels: str) -> None:
+    case = Case.build([(1, 20), (1, 20), (4, 20)], kernels=kernels)
     case.metadata = AttentionMetadata.build(
         [1, 1, 4], [20, 17, 20], [case.metadata.block_tables[0]] * 3, 8, CPU
     )
@@ -169,12 +192,103 @@ def test_sequences_that_share_blocks() -> None:
 
 
 @pytest.mark.quick
-def test_queries_may_be_a_strided_view() -> None:
-    case = Case.build([(1, 20), (1, 5), (4, 20)])
+@EVERY_KERNEL
+def test_queries_may_be_a_strided_view(kernels: str) -> None:
+    case = Case.build([(1, 20), (1, 5), (4, 20)], kernels=kernels)
     expected = case.run()
     wider = torch.cat((case.queries, torch.full_like(case.queries, torch.nan)), dim=1)
     case.queries = wider[:, : case.queries.shape[1]]
     assert torch.equal(case.run(), expected)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    lengths,
+    st.sampled_from(variants()),
+    st.sampled_from([torch.float32, torch.float16]),
+    st.sampled_from([8, 16, 32]),
+    st.sampled_from([(1, 1), (4, 1), (1, 5), (3, 3), (1, 14), (1, 60)]),
+    st.sampled_from([4, 16, 20, 64, 80]),
+    st.integers(0, 9),
+    st.sampled_from([64, 128, 1024]),
+    st.none() | st.integers(1, 80),
+    st.integers(0, 1000),
+)
+def test_blocks_are_read_in_place(
+    lens: list[tuple[int, int]],
+    kernels: str,
+    kv_dtype: torch.dtype,
+    block_size: int,
+    heads: tuple[int, int],
+    head_dim: int,
+    shared: int,
+    run_tokens: int,
+    window: int | None,
+    seed: int,
+) -> None:
+    """Any shape, any sharing, runs cut anywhere; all unwritten slots are NaN."""
+    case = Case.build(
+        lens, block_size=block_size, kv_heads=heads[0], group=heads[1], head_dim=head_dim,
+        kv_dtype=kv_dtype, kernels=kernels, shared=shared, seed=seed,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiled_attention, "_RUN_TOKENS", run_tokens)
+        ours = case.run(window)
+    torch.testing.assert_close(ours, case.reference(window), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kernels", variants())
+def test_every_query_attends_to_each_of_its_tokens_once(kernels: str) -> None:
+    case = Case.build([(1, 90), (1, 75), (1, 64), (1, 3), (9, 80)], shared=6, kernels=kernels)
+    tiles = case.plan(None).by_window[None].tiles
+    for query, end in enumerate([90, 75, 64, 3, *range(72, 81)]):
+        attended = [
+            token
+            for tile in tiles
+            for at, first, last in zip(tile.queries, tile.firsts, tile.ends, strict=True)
+            if at == query
+            for token in range(max(first, tile.start), min(last, tile.start + tile.length))
+        ]
+        assert sorted(attended) == list(range(end))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kernels", variants())
+def test_a_broken_key_breaks_those_that_attend_to_it_and_no_others(kernels: str) -> None:
+    case = Case.build([(1, 40), (1, 41), (1, 20)], shared=2, kernels=kernels)
+    block = case.metadata.block_tables[1][3]
+    case.kv.by_token()[0][block, 2] = torch.nan
+    broken = case.run().isnan().flatten(1)
+    assert broken[1].all()
+    assert not broken[0].any()
+    assert not broken[2].any()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kernels", variants())
+def test_answers_do_not_depend_on_the_number_of_threads(kernels: str) -> None:
+    case = Case.build([(1, 300), (1, 290), (40, 200)], shared=20, kernels=kernels)
+    threads = torch.get_num_threads()
+    answers = []
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            answers.append(case.run())
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(answers[0], answers[1])
+    assert torch.equal(answers[0], answers[2])
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kernels", variants())
+def test_what_float16_costs(kernels: str) -> None:
+    """Rounding a key moves a score by 2**-11 of it at the most, a value likewise."""
+    exact = Case.build([(1, 200), (30, 60)], head_dim=64, kernels=kernels)
+    rounded = Case.build([(1, 200), (30, 60)], head_dim=64, kernels=kernels, kv_dtype=torch.float16)
+    error = (rounded.run() - exact.run()).abs().max()
+    assert 0 < error < 4e-3
 
 
 @pytest.mark.quick

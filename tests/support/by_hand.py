@@ -87,11 +87,13 @@ def load_runner(folder: Path, *, num_blocks: int = 64, block_size: int = 16) -> 
     import torch
 
     from engine.kv_cache import KVCache
+    from engine.kv_format import choose_kv_format
     from engine.loading import load_model, resolve_model
     from engine.runner import Runner
 
     loaded = load_model(resolve_model(str(folder)), "float32", "cpu")
-    kv_cache = KVCache.create(loaded.config, num_blocks, block_size, loaded.dtype, loaded.device)
+    kv_format = choose_kv_format("float32", loaded.dtype, loaded.device)
+    kv_cache = KVCache.create(loaded.config, num_blocks, block_size, kv_format, loaded.device)
     for layer in kv_cache.layers:
         layer.keys.fill_(torch.nan)
         layer.values.fill_(torch.nan)

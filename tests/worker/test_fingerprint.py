@@ -9,7 +9,7 @@ from worker.fingerprint import fingerprint
 
 pytestmark = pytest.mark.quick
 
-READY = Ready("/models/m", "rev", "float32", "cpu", 512, 16, 64, 0.1)
+READY = Ready("/models/m", "rev", "float32", "float16", "cpu", 512, 16, 64, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,8 @@ def test_every_option_of_the_job_is_in_it(lease, options):
 
 
 @pytest.mark.parametrize(
-    "change", [{"revision": "x"}, {"dtype": "bfloat16"}, {"max_model_len": 256}]
+    "change",
+    [{"revision": "x"}, {"dtype": "bfloat16"}, {"kv_dtype": "float32"}, {"max_model_len": 256}],
 )
 def test_the_model_is_in_it_and_where_it_runs_is_not(lease, change):
     assert fingerprint(lease, dataclasses.replace(READY, **change), "d") != fingerprint(

@@ -43,7 +43,7 @@ class HeldBridge:
         if self.refusal is not None:
             raise self.refusal
         on_located(self.folder)
-        return Ready(self.folder, "rev", "float32", "cpu", 512, 16, 64, 0.1)
+        return Ready(self.folder, "rev", "float32", "float16", "cpu", 512, 16, 64, 0.1)
 
     def submit(self, requests, sink):
         self.waiting.update((r.request_id, (r, sink)) for r in requests)

@@ -1,0 +1,248 @@
+"""Paged attention by the C++ kernel: a step's queries are cut into tiles, blocks stay in place.
+
+A tile is a few queries that attend to one run of blocks. Queries of one prompt that follow each
+other share a tile, and so do the queries of sequences that share a prefix (cascade): what is read
+once then serves all of them. A query with several runs gets its answer from their partial results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kernels.attention_metadata import AttentionMetadata
+from kernels.cpu.library import find
+from kernels.kv_layout import LayerKV
+from kernels.prefix_groups import PrefixGroup, prefix_groups
+
+# Rows of a tile: queries times the heads that share a key-value head. More of them share each
+# load of a key; fewer fit the first cache.
+_TILE_ROWS = 48
+# Longer runs are cut, so that a few long sequences occupy all cores. The number of cores does not
+# decide it, for then answers would depend on the machine.
+_RUN_TOKENS = 1024
+
+_ADDRESS, _SIZE, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_ARGUMENTS = (_ADDRESS, _ADDRESS, _SIZE, _ADDRESS, _ADDRESS, _FLOAT, _ADDRESS)
+
+
+class _Plan(ctypes.Structure):
+    """`Plan` of kernels/cpu/attention.cpp."""
+
+    _fields_ = [
+        *((name, _SIZE) for name in ("block_size", "num_kv_heads", "group", "head_dim", "is_half")),
+        ("num_tiles", _SIZE),
+        ("most_rows", _SIZE),
+        *((name, _ADDRESS) for name in ("tiles", "queries", "firsts", "ends", "blocks")),
+        *((name, _ADDRESS) for name in ("partial", "maxima", "sums")),
+        ("num_merges", _SIZE),
+        *((name, _ADDRESS) for name in ("merge_queries", "merge_starts", "merge_slots")),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Queries that attend to tokens of one run of blocks.
+
+    Attributes:
+        queries: rows among the step's tokens, in the order of their positions.
+        firsts, ends: the tokens that each query attends to.
+        blocks: the run.
+        start: position of the run's first token.
+        length: tokens of the run that some query attends to, counted from `start`.
+    """
+
+    queries: Sequence[int]
+    firsts: Sequence[int]
+    ends: Sequence[int]
+    blocks: Sequence[int]
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlan:
+    """How a step's attention is computed in every layer that has the same window.
+
+    Attributes:
+        tiles: what is computed, the most work first.
+        tensors: memory that the kernel's own plan points to.
+    """
+
+    tiles: tuple[Tile, ...]
+    tensors: tuple[torch.Tensor, ...]
+    _native: _Plan
+
+    @classmethod
+    def build(
+        cls, metadata: AttentionMetadata, kv: LayerKV, window: int | None, num_heads: int
+    ) -> TilePlan:
+        group = num_heads // kv.num_kv_heads
+        tiles = sorted(
+            _tiles(metadata, kv.block_size, window, max(1, _TILE_ROWS // group)),
+            key=lambda tile: -len(tile.queries) * tile.length,
+        )
+        return cls._of(tuple(tiles), metadata.num_tokens, kv, num_heads)
+
+    @classmethod
+    def _of(cls, tiles: tuple[Tile, ...], num_tokens: int, kv: LayerKV, num_heads: int) -> TilePlan:
+        parts = [0] * num_tokens
+        for tile in tiles:
+            for query in tile.queries:
+                parts[query] += 1
+        rows: list[int] = []
+        slots: dict[int, list[int]] = {}
+        num_queries = num_blocks = num_slots = 0
+        for tile in tiles:
+            slot = -1
+            if any(parts[query] > 1 for query in tile.queries):
+                slot = num_slots
+                num_slots += len(tile.queries)
+                for place, query in enumerate(tile.queries, slot):
+                    slots.setdefault(query, []).append(place)
+            rows += (num_queries, len(tile.queries), num_blocks, tile.start, tile.length, slot)
+            num_queries += len(tile.queries)
+            num_blocks += len(tile.blocks)
+        group = num_heads // kv.num_kv_heads
+        merge_starts = [0]
+        for places in slots.values():
+            merge_starts.append(merge_starts[-1] + len(places))
+        tensors = (
+            _integers(rows),
+            *(
+                _integers([number for tile in tiles for number in getattr(tile, name)])
+                for name in ("queries", "firsts", "ends", "blocks")
+            ),
+            torch.empty(num_slots * num_heads * (-(-kv.head_dim // 16) * 16)),
+            torch.empty(num_slots * num_heads),
+            torch.empty(num_slots * num_heads),
+            _integers(list(slots)),
+            _integers(merge_starts),
+            _integers([place for places in slots.values() for place in places]),
+        )
+        native = _Plan(
+            kv.block_size,
+            kv.num_kv_heads,
+            group,
+            kv.head_dim,
+            kv.keys.dtype is torch.float16,
+            len(tiles),
+            max(len(tile.queries) for tile in tiles) * group,
+            *(tensor.data_ptr() for tensor in tensors[:8]),
+            len(slots),
+            *(tensor.data_ptr() for tensor in tensors[8:]),
+        )
+        return cls(tiles, tensors, native)
+
+
+def tiled_attention(
+    queries: torch.Tensor, kv: LayerKV, plan: TilePlan, scale: float
+) -> torch.Tensor:
+    """See `kernels.paged_attention.paged_attention`; queries are float32."""
+    if queries.stride(2) != 1 or queries.stride(1) != queries.shape[2]:
+        queries = queries.contiguous()
+    output = torch.empty(queries.shape)
+    run = find("paged_attention", *_ARGUMENTS)
+    assert run is not None, "only the C++ kernels read blocks head by head"
+    run(
+        ctypes.addressof(plan._native),
+        queries.data_ptr(),
+        queries.stride(0),
+        kv.keys.data_ptr(),
+        kv.values.data_ptr(),
+        scale,
+        output.data_ptr(),
+    )
+    return output
+
+
+def _tiles(
+    metadata: AttentionMetadata, block_size: int, window: int | None, tile_queries: int
+) -> list[Tile]:
+    tiles: list[Tile] = []
+    begins = [0] * metadata.num_sequences  # blocks that groups attend to already
+    decodes = [i for i in range(metadata.num_sequences) if metadata.query_len(i) == 1]
+    if window is None:  # with one, sequences of different length attend to different tokens
+        for group in _worthwhile_groups(metadata, block_size, decodes):
+            for i in group.members:
+                begins[i] = group.last
+            for k in range(0, len(group.members), tile_queries):
+                tiles += _group_tiles(
+                    group, group.members[k : k + tile_queries], metadata, block_size
+                )
+    for i in range(metadata.num_sequences):
+        start, end = metadata.query_starts[i : i + 2]
+        for first in range(start, end, tile_queries):
+            last = min(first + tile_queries, end)
+            tiles += _own_tiles(i, range(first, last), begins[i], metadata, block_size, window)
+    return tiles
+
+
+def _worthwhile_groups(
+    metadata: AttentionMetadata, block_size: int, decodes: list[int]
+) -> list[PrefixGroup]:
+    usable = [context // block_size for context in metadata.context_lens]
+    return list(prefix_groups(metadata.block_tables, usable, decodes))
+
+
+def _group_tiles(
+    group: PrefixGroup, members: Sequence[int], metadata: AttentionMetadata, block_size: int
+) -> list[Tile]:
+    """Queries of several sequences on the blocks that these share."""
+    start, end = group.first * block_size, group.last * block_size
+    blocks = metadata.block_tables[members[0]][group.first : group.last]
+    queries = [metadata.query_starts[i] for i in members]
+    return _cut(
+        queries, [start] * len(members), [end] * len(members), blocks, start, end, block_size
+    )
+
+
+def _own_tiles(
+    i: int,
+    queries: range,
+    begin: int,
+    metadata: AttentionMetadata,
+    block_size: int,
+    window: int | None,
+) -> list[Tile]:
+    """Queries of one sequence on its blocks from `begin` on."""
+    # Token of the step -> its position in the sequence, plus 1.
+    shift = metadata.context_lens[i] - metadata.query_starts[i + 1] + 1
+    ends = [query + shift for query in queries]
+    firsts = [begin * block_size if window is None else max(0, end - window) for end in ends]
+    block = firsts[0] // block_size
+    start, end = block * block_size, ends[-1]
+    blocks = metadata.block_tables[i][block : -(-end // block_size)]
+    return _cut(queries, firsts, ends, blocks, start, end, block_size)
+
+
+def _cut(
+    queries: Sequence[int],
+    firsts: Sequence[int],
+    ends: Sequence[int],
+    blocks: Sequence[int],
+    start: int,
+    end: int,
+    block_size: int,
+) -> list[Tile]:
+    """Tiles whose runs are no longer than `_RUN_TOKENS`; none for an empty run."""
+    return [
+        Tile(
+            queries,
+            firsts,
+            ends,
+            blocks[
+                (at - start) // block_size : -(-(min(at + _RUN_TOKENS, end) - start) // block_size)
+            ],
+            at,
+            min(_RUN_TOKENS, end - at),
+        )
+        for at in range(start, end, _RUN_TOKENS)
+    ]
+
+
+def _integers(values: list[int]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
