@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from adapter import Generate, Options, Prime, Row, common_prefix, run
@@ -27,7 +28,7 @@ def load(options: Options) -> tuple[Generate, Prime]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
-    folder = tempfile.mkdtemp(prefix="slots-")
+    folder = tempfile.mkdtemp(prefix="slots-", dir=Path.cwd())  # `compare.py` removes it
     command = [str(options.environment / "build" / "bin" / "llama-server")]
     command += ["-m", str(options.environment / "model.gguf"), "--slot-save-path", folder]
     command += ["--host", "127.0.0.1", "--port", address.rsplit(":", 1)[1], "-ngl", "0"]
