@@ -12,6 +12,8 @@ from typing import Any
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 
+from kernels.cpu.sources import sources_digest
+
 FLAGS = (
     "-std=gnu++17", "-O3", "-g0", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
     "-ffp-contract=fast", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra",
@@ -46,7 +48,7 @@ def _variant_of(extension: Extension, name: str, flags: tuple[str, ...]) -> Exte
         depends=extension.depends,
         # OpenMP is not linked: its functions are those that torch has loaded, so that both share
         # one pool of threads.
-        extra_compile_args=[*FLAGS, *flags],
+        extra_compile_args=[*FLAGS, *flags, f'-DSOURCES_DIGEST="{sources_digest()}"'],
         py_limited_api=extension.py_limited_api,
         optional=extension.optional,
     )

@@ -18,6 +18,8 @@ from typing import cast
 
 import torch
 
+from kernels.cpu.sources import sources_digest
+
 logger = logging.getLogger("pagemill.engine")
 
 # For tests and for measuring: one of the variants, or `none`.
@@ -40,10 +42,19 @@ def library() -> ctypes.CDLL | None:
         )
         return None
     try:
-        return ctypes.CDLL(str(path))
+        found = ctypes.CDLL(str(path))
     except OSError as error:
         logger.warning("%s cannot be loaded, so torch computes attention: %s", path.name, error)
         return None
+    built_from = ctypes.c_char_p.in_dll(found, "pagemill_sources").value
+    if built_from != sources_digest().encode():
+        logger.warning(
+            "%s was built from other sources than those beside it, so torch computes attention, "
+            "several times slower; install pagemill again (pip install -e .)",
+            path.name,
+        )
+        return None
+    return found
 
 
 def variant() -> str | None:

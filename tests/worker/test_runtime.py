@@ -344,7 +344,7 @@ def test_its_row_is_there_before_its_model_and_goes_through_its_life(place):
     worker = place.new_worker()
     loaded = threading.Event()
     load = worker._bridge.start
-    worker._bridge.start = lambda: (loaded.wait(10), load())[1]
+    worker._bridge.start = lambda on_located: (loaded.wait(10), load(on_located))[1]
     thread = threading.Thread(target=worker.start)
     thread.start()
     row = wait_for("the row", lambda: place.row(worker))
