@@ -12,15 +12,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PrefixGroup:
-    """Sequences whose tables hold the same blocks from `first` to `last`, exclusive.
+    """Sequences whose tables hold the same blocks up to `last`, exclusive.
 
     Attributes:
         members: indices of sequences.
-        first, last: places in the block table.
+        last: place in the block table.
     """
 
     members: tuple[int, ...]
-    first: int
     last: int
 
 
@@ -44,7 +43,7 @@ def prefix_groups(
         for sharing in by_block.values():
             if len(sharing) > 1:
                 last = _common_blocks(tables, usable, sharing)
-                yield PrefixGroup(tuple(sharing), depth, last)
+                yield PrefixGroup(tuple(sharing), last)
                 pending.append((sharing, last))
 
 

@@ -16,7 +16,7 @@ import torch
 from kernels.attention_metadata import AttentionMetadata
 from kernels.cpu.library import find
 from kernels.kv_layout import LayerKV
-from kernels.prefix_groups import PrefixGroup, prefix_groups
+from kernels.prefix_groups import prefix_groups
 
 # Rows of a tile: queries times the heads that share a key-value head. More of them share each
 # load of a key; fewer fit the first cache.
@@ -24,6 +24,10 @@ _TILE_ROWS = 48
 # Longer runs are cut, so that a few long sequences occupy all cores. The number of cores does not
 # decide it, for then answers would depend on the machine.
 _RUN_TOKENS = 1024
+
+# Attending together pays from so many tokens on, however many sequences share them: a partial
+# result costs what a query's attention to 64 or 128 more tokens costs (benchmarks/cascade.py).
+_MIN_SHARED_TOKENS = 128
 
 _ADDRESS, _SIZE, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = (_ADDRESS, _ADDRESS, _SIZE, _ADDRESS, _ADDRESS, _FLOAT, _ADDRESS)
@@ -166,13 +170,17 @@ def _tiles(
     begins = [0] * metadata.num_sequences  # blocks that groups attend to already
     decodes = [i for i in range(metadata.num_sequences) if metadata.query_len(i) == 1]
     if window is None:  # with one, sequences of different length attend to different tokens
-        for group in _worthwhile_groups(metadata, block_size, decodes):
+        usable = [context // block_size for context in metadata.context_lens]
+        for group in prefix_groups(metadata.block_tables, usable, decodes):
+            # The outer groups that were taken end here; all members are in the same ones.
+            begin = begins[group.members[0]]
+            if (group.last - begin) * block_size < _MIN_SHARED_TOKENS:
+                continue
             for i in group.members:
                 begins[i] = group.last
             for k in range(0, len(group.members), tile_queries):
-                tiles += _group_tiles(
-                    group, group.members[k : k + tile_queries], metadata, block_size
-                )
+                members = group.members[k : k + tile_queries]
+                tiles += _shared_tiles(members, begin, group.last, metadata, block_size)
     for i in range(metadata.num_sequences):
         start, end = metadata.query_starts[i : i + 2]
         for first in range(start, end, tile_queries):
@@ -181,23 +189,15 @@ def _tiles(
     return tiles
 
 
-def _worthwhile_groups(
-    metadata: AttentionMetadata, block_size: int, decodes: list[int]
-) -> list[PrefixGroup]:
-    usable = [context // block_size for context in metadata.context_lens]
-    return list(prefix_groups(metadata.block_tables, usable, decodes))
-
-
-def _group_tiles(
-    group: PrefixGroup, members: Sequence[int], metadata: AttentionMetadata, block_size: int
+def _shared_tiles(
+    members: Sequence[int], first: int, last: int, metadata: AttentionMetadata, block_size: int
 ) -> list[Tile]:
-    """Queries of several sequences on the blocks that these share."""
-    start, end = group.first * block_size, group.last * block_size
-    blocks = metadata.block_tables[members[0]][group.first : group.last]
+    """Queries of several sequences on the blocks from `first` to `last`, which these share."""
+    start, end = first * block_size, last * block_size
+    blocks = metadata.block_tables[members[0]][first:last]
     queries = [metadata.query_starts[i] for i in members]
-    return _cut(
-        queries, [start] * len(members), [end] * len(members), blocks, start, end, block_size
-    )
+    starts, ends = [start] * len(members), [end] * len(members)
+    return _cut(queries, starts, ends, blocks, start, end, block_size)
 
 
 def _own_tiles(

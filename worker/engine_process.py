@@ -12,9 +12,12 @@ from typing import Any
 
 from engine.messages import Message, Start, decode, encode
 
-# A thread of the engine that waits for others must sleep, not spin: on a machine with little to
-# spare a spinning thread takes the core from the one that it waits for.
-PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+# A thread of the engine that waits for others spins for some microseconds, which is how long the
+# next operation of a step is away, and then sleeps: on a machine with little to spare a thread that
+# spins on takes the core from the one that it waits for.
+PATIENT_THREADS = {
+    "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "0",
+}  # fmt: skip
 
 CLOSING_SECONDS = 10.0
 

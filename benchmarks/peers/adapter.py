@@ -37,12 +37,14 @@ class Options:
         environment: folder of the peer's environment, for what else its set-up made.
         threads: threads to compute with.
         method: which of the peer's ways to generate, where it has several.
+        kv_cache_dtype: number format of pagemill's KV cache.
     """
 
     model: Path
     environment: Path
     threads: int
     method: str | None
+    kv_cache_dtype: str
 
 
 Generate = Callable[[list[Row]], list[list[int]]]
@@ -65,9 +67,12 @@ def run(load: Callable[[Options], Generate | tuple[Generate, Prime]], *packages:
     parser.add_argument("--sample", type=int, default=0, help="report the tokens of so many rows")
     parser.add_argument("--primed", action="store_true", help="compute the common prefix first")
     parser.add_argument("--method")
+    parser.add_argument("--kv-cache-dtype", default="auto")
     given = parser.parse_args()
     rows = _read(given.workload)[: given.rows]
-    made = load(Options(given.model, given.environment, given.threads, given.method))
+    made = load(
+        Options(given.model, given.environment, given.threads, given.method, given.kv_cache_dtype)
+    )
     generate, prime = made if isinstance(made, tuple) else (made, None)
     loaded = time.perf_counter()
     if given.primed and prime:

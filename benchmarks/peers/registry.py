@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.engine_process import PATIENT_THREADS
+
 HERE = Path(__file__).parent
 
 
@@ -57,10 +59,18 @@ class Peer:
         return {name: text.format(environment=self.folder) for name, text in self.variables}
 
 
-PAGEMILL = Peer("pagemill", "run_pagemill.py")
+# As a worker starts its engine.
+_ENGINE = tuple(PATIENT_THREADS.items())
+PAGEMILL = Peer("pagemill", "run_pagemill.py", variables=_ENGINE)
 # One prompt at a time without padding or batching: what the others' tokens are compared with.
 REFERENCE = Peer("reference", "run_transformers.py", options=("--method", "one-by-one"))
 PEERS = (
+    Peer(
+        "pagemill-float16-cache",  # as OpenVINO keeps it, whatever the weights are
+        "run_pagemill.py",
+        options=("--kv-cache-dtype", "float16"),
+        variables=_ENGINE,
+    ),
     Peer("openvino-primed", "run_openvino.py", "openvino", ("--primed",)),
     Peer("openvino", "run_openvino.py", "openvino"),
     Peer(

@@ -11,7 +11,13 @@ def load(options: Options) -> Generate:
     from engine.request import Request
     from engine.sampling_params import SamplingParams
 
-    engine = Engine(EngineConfig(model=str(options.model), threads=options.threads))
+    engine = Engine(
+        EngineConfig(
+            model=str(options.model),
+            threads=options.threads,
+            kv_cache_dtype=options.kv_cache_dtype,
+        )
+    )
 
     def generate(rows: list[Row]) -> list[list[int]]:
         requests = (

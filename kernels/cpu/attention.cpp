@@ -41,12 +41,12 @@ int64_t padded(int64_t head_dim) { return (head_dim + VL - 1) / VL * VL; }
 
 // What one thread needs for one tile: queries, sums of values, scores, keys and values.
 struct Scratch {
-    float *queries, *output, *scores, *keys, *values, *maxima, *sums, *alphas;
+    float *queries, *output, *scores, *keys, *values, *maxima, *sums;
     float *memory;
 
     Scratch(int64_t rows, int64_t head_dim, int64_t width) {
         rows = (rows + VL - 1) / VL * VL;
-        size_t floats = rows * (head_dim + width + 3) + SPAN * (SLICE + head_dim + width) + 4 * VL;
+        size_t floats = rows * (head_dim + width + 2) + SPAN * (SLICE + head_dim + width) + 4 * VL;
         memory = static_cast<float *>(std::aligned_alloc(64, (floats * 4 + 63) / 64 * 64));
         float *next = memory;
         auto take = [&next](int64_t n) { float *p = next; next += n; return p; };
@@ -54,7 +54,7 @@ struct Scratch {
         values = take(SPAN * width);
         scores = take(SPAN * SLICE);
         output = take(rows * width);
-        maxima = take(rows), sums = take(rows), alphas = take(rows);
+        maxima = take(rows), sums = take(rows);
         queries = take(rows * head_dim);
     }
     ~Scratch() { std::free(memory); }
@@ -172,37 +172,33 @@ INLINE void add_values(const float *weights, const float *alphas, const Source<T
         for (int i = 0; i < D; i++) v_store(output + r * width + i * VL, sum[r][i]);
 }
 
-// Turns a row's scores into weights; `low` to `high` are the tokens that it attends to.
+// Turns a row's scores into weights; `low` to `high` are the tokens that it attends to. Leaves in
+// `shift` what the row's sums until now are to be scaled by, as a power of two.
 // A score that is NaN stays NaN, so that the row's answer is found out to be broken.
 INLINE void soften(float *scores, int64_t low, int64_t high, int64_t count, float *maximum,
-                   float *sum, float *alpha) {
-    count = (count + VL - 1) / VL * VL;
-    vf most = v_set(NONE);
-    if (low > 0 || high < count) {
-        vi lane;
-#pragma GCC unroll 16
-        for (int i = 0; i < VL; i++) lane[i] = i;
-        for (int64_t t = 0; t < count; t += VL) {
-            vi token = lane + (int32_t)t;
+                   float *sum, float *shift) {
+    const int64_t vectors = (count + VL - 1) / VL;
+    if (low > 0 || high < vectors * VL) {
+        for (int64_t v = 0; v < vectors; v++) {
+            vi token = v_lanes() + (int32_t)(v * VL);
             vi hidden = (token < (int32_t)low) | (token >= (int32_t)high);
-            v_store(scores + t, hidden ? v_set(NONE) : v_load(scores + t));
+            v_store(scores + v * VL, hidden ? v_set(NONE) : v_load(scores + v * VL));
         }
     }
-    for (int64_t t = 0; t < count; t += VL) most = v_max(v_load(scores + t), most);
-    float best = *maximum;
-#pragma GCC unroll 16
-    for (int i = 0; i < VL; i++) best = most[i] > best ? most[i] : best;
+    vf most = v_set(*maximum);
+    for (int64_t v = 0; v < vectors; v++) most = v_max(v_load(scores + v * VL), most);
+    const float best = v_greatest(most);
     // With no token to attend to, any finite number will do: all weights become 0.
-    float shift = best == NONE ? 0.0f : best;
+    const float origin = best == NONE ? 0.0f : best;
     vf total = {};
-    for (int64_t t = 0; t < count; t += VL) {
-        vf weight = v_exp2(v_load(scores + t) - v_set(shift));
-        v_store(scores + t, weight);
+    for (int64_t v = 0; v < vectors; v++) {
+        vf weight = v_exp2(v_load(scores + v * VL) - v_set(origin));
+        v_store(scores + v * VL, weight);
         total += weight;
     }
-    *alpha = v_exp2(v_set(*maximum - shift))[0];
+    *shift = *maximum - origin;
     *maximum = best;
-    *sum = *sum * *alpha + v_sum(total);
+    *sum = v_sum(total);
 }
 
 template <int R, typename T>
@@ -210,12 +206,15 @@ void attend_slice(const Scratch &s, const Source<T> &source, int64_t row, const 
                   const int32_t *ends, int64_t group, int64_t position, int64_t count,
                   int64_t head_dim, int64_t width) {
     dots<R>(s.queries + row * head_dim, source, head_dim, count, s.scores);
+    float sums[VL * ((R + VL - 1) / VL)] = {}, alphas[VL * ((R + VL - 1) / VL)] = {};
     for (int r = 0; r < R; r++) {
         int64_t query = (row + r) / group;
         int64_t low = firsts[query] - position, high = ends[query] - position;
         soften(s.scores + r * SPAN, low, high < count ? high : count, count, s.maxima + row + r,
-               s.sums + row + r, s.alphas + row + r);
+               sums + r, alphas + r);
     }
+    for (int r = 0; r < R; r += VL) v_store(alphas + r, v_exp2(v_load(alphas + r)));
+    for (int r = 0; r < R; r++) s.sums[row + r] = s.sums[row + r] * alphas[r] + sums[r];
     // Values that no row attends to are not read: they may be NaN, and 0 times NaN is NaN.
     int64_t low = firsts[row / group] - position, high = ends[(row + R - 1) / group] - position;
     low = low > 0 ? low : 0, high = high < count ? high : count;
@@ -223,9 +222,9 @@ void attend_slice(const Scratch &s, const Source<T> &source, int64_t row, const 
     float *output = s.output + row * width;
     int64_t d = 0;
     for (; d + D * VL <= width; d += D * VL)
-        add_values<R, D>(s.scores, s.alphas + row, source, d, width, low, high, output);
+        add_values<R, D>(s.scores, alphas, source, d, width, low, high, output);
     for (; d < width; d += VL)
-        add_values<R, 1>(s.scores, s.alphas + row, source, d, width, low, high, output);
+        add_values<R, 1>(s.scores, alphas, source, d, width, low, high, output);
 }
 
 template <typename T>
@@ -252,6 +251,22 @@ INLINE void attend_span(const Scratch &s, const Source<T> &source, int64_t rows,
         if (firsts[row / group] >= position + count) continue;
         ATTEND_SLICE<T>[height - 1](s, source, row, firsts, ends, group, position, count, head_dim,
                                     width);
+    }
+}
+
+// Asks for the keys and values of a span, so that they are on their way while another is computed.
+template <typename T>
+INLINE void fetch_span(const Plan &plan, const Tile &tile, int64_t head, int64_t begin,
+                       const T *keys, const T *values) {
+    const int64_t block_bytes = plan.block_size * plan.head_dim * sizeof(T);
+    const int64_t end = tile.length - begin < SPAN ? tile.length : begin + SPAN;
+    const int32_t *blocks = plan.blocks + tile.first_block;
+    for (int64_t t = begin; t < end; t += plan.block_size) {
+        int64_t place = (blocks[t / plan.block_size] * plan.num_kv_heads + head) * block_bytes;
+        for (int64_t byte = 0; byte < block_bytes; byte += 64) {
+            __builtin_prefetch((const char *)keys + place + byte);
+            __builtin_prefetch((const char *)values + place + byte);
+        }
     }
 }
 
@@ -284,6 +299,10 @@ void attend_tile(const Plan &plan, const Tile &tile, int64_t head, const float *
     for (int64_t begin = 0; begin < tile.length; begin += SPAN) {
         int64_t count = tile.length - begin < SPAN ? tile.length - begin : SPAN;
         int64_t position = tile.start + begin;
+        if (begin + SPAN < tile.length)
+            fetch_span(plan, tile, head, begin + SPAN, keys, values);
+        else if (head + 1 < plan.num_kv_heads)
+            fetch_span(plan, tile, head + 1, 0, keys, values);
         const int32_t *table = plan.blocks + tile.first_block + begin / block_size;
         for (int64_t t = 0; t < count; t += block_size) {
             int64_t place = (table[t / block_size] * plan.num_kv_heads + head) * block_size;
@@ -325,7 +344,7 @@ void attend_tiles(const Plan &plan, const float *queries, int64_t query_stride, 
 #pragma omp parallel if (items > 1)
     {
         Scratch scratch(plan.most_rows, plan.head_dim, padded(plan.head_dim));
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic, plan.num_kv_heads)
         for (int64_t i = 0; i < items; i++)
             attend_tile(plan, plan.tiles[i / plan.num_kv_heads], i % plan.num_kv_heads, queries,
                         query_stride, keys, values, scale, scratch, output);

@@ -84,11 +84,40 @@ INLINE void store_one(half *p, float x) {
 #endif
 }
 
+// Sum and greatest of a vector's numbers, by halves.
 INLINE float v_sum(vf x) {
-    float total = 0;
-#pragma GCC unroll 16
-    for (int i = 0; i < VL; i++) total += x[i];
-    return total;
+#if VL == 16
+    return _mm512_reduce_add_ps((__m512)x);
+#elif VL == 8
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+#else
+    return vaddvq_f32((float32x4_t)x);
+#endif
+}
+
+INLINE float v_greatest(vf x) {
+#if VL == 16
+    return _mm512_reduce_max_ps((__m512)x);
+#elif VL == 8
+    __m128 half = _mm_max_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+#else
+    return vmaxvq_f32((float32x4_t)x);
+#endif
+}
+
+// 0, 1, 2 and so on.
+INLINE vi v_lanes() {
+#if VL == 16
+    return vi{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#elif VL == 8
+    return vi{0, 1, 2, 3, 4, 5, 6, 7};
+#else
+    return vi{0, 1, 2, 3};
+#endif
 }
 
 // 2 to the power of x: 0 below -126, NaN for NaN; relative error about 2e-7. For x up to 127.
@@ -99,7 +128,6 @@ INLINE vf v_exp2(vf x) {
     vf magic = v_set(12582912.0f);
     vf shifted = bounded + magic;
     vf fraction = bounded - (shifted - magic);  // -0.5 to 0.5
-    vi exponent = ((vi)shifted - (vi)magic) << 23;
     // Taylor's series of 2^f; its first term that is left out is below 2e-8.
     vf p = v_set(1.5403530e-4f);
     p = p * fraction + v_set(1.3333558e-3f);
@@ -108,7 +136,7 @@ INLINE vf v_exp2(vf x) {
     p = p * fraction + v_set(2.4022651e-1f);
     p = p * fraction + v_set(6.9314718e-1f);
     p = p * fraction + v_set(1.0f);
-    vf power = (vf)((vi)p + exponent);
-    power = bounded != bounded ? bounded : power;
+    vf power = (vf)((vi)p + (((vi)shifted - (vi)magic) << 23));
+    power = p == p ? power : p;
     return x < low ? vf{} : power;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -20,6 +21,7 @@ from kernels.paged_attention import (
     paged_attention_reference,
     plan_attention,
 )
+from kernels.tiled_attention import Tile
 from tests.support.cpu_kernels import using, variants
 
 CPU = torch.device("cpu")
@@ -211,6 +213,7 @@ def test_queries_may_be_a_strided_view(kernels: str) -> None:
     st.sampled_from([4, 16, 20, 64, 80]),
     st.integers(0, 9),
     st.sampled_from([64, 128, 1024]),
+    st.sampled_from([1, 16, 40, 128]),
     st.none() | st.integers(1, 80),
     st.integers(0, 1000),
 )
@@ -223,6 +226,7 @@ def test_blocks_are_read_in_place(
     head_dim: int,
     shared: int,
     run_tokens: int,
+    min_shared: int,
     window: int | None,
     seed: int,
 ) -> None:
@@ -233,24 +237,68 @@ def test_blocks_are_read_in_place(
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiled_attention, "_RUN_TOKENS", run_tokens)
+        patch.setattr(tiled_attention, "_MIN_SHARED_TOKENS", min_shared)
         ours = case.run(window)
     torch.testing.assert_close(ours, case.reference(window), rtol=1e-5, atol=1e-5)
 
 
+def attended(tiles: Sequence[Tile], query: int) -> list[int]:
+    """Positions that a query attends to, over all tiles."""
+    return sorted(
+        token
+        for tile in tiles
+        for at, first, last in zip(tile.queries, tile.firsts, tile.ends, strict=True)
+        if at == query
+        for token in range(max(first, tile.start), min(last, tile.start + tile.length))
+    )
+
+
+def plan_of(tables: list[tuple[int, ...]], lens: list[int], block_size: int = 8) -> list[Tile]:
+    """Tiles of sequences that decode, of whose blocks nothing is read."""
+    metadata = AttentionMetadata.build([1] * len(lens), lens, tables, block_size, CPU)
+    kv = LayerKV.allocate(1, block_size, 2, 16, dtype=torch.float32, by_head=True)
+    return list(plan_attention(metadata, kv, 6, (None,)).by_window[None].tiles)
+
+
 @pytest.mark.quick
-@pytest.mark.parametrize("kernels", variants())
-def test_every_query_attends_to_each_of_its_tokens_once(kernels: str) -> None:
-    case = Case.build([(1, 90), (1, 75), (1, 64), (1, 3), (9, 80)], shared=6, kernels=kernels)
-    tiles = case.plan(None).by_window[None].tiles
-    for query, end in enumerate([90, 75, 64, 3, *range(72, 81)]):
-        attended = [
-            token
-            for tile in tiles
-            for at, first, last in zip(tile.queries, tile.firsts, tile.ends, strict=True)
-            if at == query
-            for token in range(max(first, tile.start), min(last, tile.start + tile.length))
-        ]
-        assert sorted(attended) == list(range(end))
+def test_every_query_attends_to_each_of_its_tokens_once() -> None:
+    shared = tuple(range(20))
+    lens = [190, 175, 164, 3]
+    tables = [(*shared, *range(100 * i, 100 * i + 10)) for i in range(1, 4)] + [(99,)]
+    tiles = plan_of(tables, lens)
+    assert [attended(tiles, i) for i in range(4)] == [list(range(n)) for n in lens]
+    together = [tile for tile in tiles if len(tile.queries) > 1]
+    assert [(tile.queries, tile.start, tile.length) for tile in together] == [([0, 1, 2], 0, 160)]
+
+
+@pytest.mark.quick
+def test_groups_within_groups() -> None:
+    """All share 16 blocks, two of them 32; the block that two others share is too little."""
+    trunk, branch, twig = tuple(range(16)), tuple(range(20, 36)), (40,)
+    tables = [
+        (*trunk, *branch, 50, 51), (*trunk, *branch, 52), (*trunk, *twig, 53), (*trunk, *twig, 54),
+    ]  # fmt: skip
+    lens = [265, 262, 140, 138]
+    tiles = plan_of(tables, lens)
+    assert [attended(tiles, i) for i in range(4)] == [list(range(n)) for n in lens]
+    together = {tuple(t.queries): (t.start, t.length) for t in tiles if len(t.queries) > 1}
+    assert together == {(0, 1, 2, 3): (0, 128), (0, 1): (128, 128)}
+
+
+@pytest.mark.quick
+def test_short_prefixes_within_long_ones_are_attended_to_with_them() -> None:
+    """What all share is too little, but two go on together: they take it with what is theirs."""
+    tables = [(0, 1, *range(10, 30)), (0, 1, *range(10, 30)), (0, 1, *range(50, 70))]
+    tiles = plan_of(tables, [176, 176, 176])
+    together = {tuple(t.queries): (t.start, t.length) for t in tiles if len(t.queries) > 1}
+    assert together == {(0, 1): (0, 176)}
+    assert attended(tiles, 2) == list(range(176))
+
+
+@pytest.mark.quick
+def test_long_runs_are_cut() -> None:
+    tiles = plan_of([tuple(range(400))], [3001])
+    assert [(t.start, t.length) for t in tiles] == [(0, 1024), (1024, 1024), (2048, 953)]
 
 
 @pytest.mark.quick
