@@ -11,6 +11,10 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Several processes, each with servers of its own and one thread to compute with.
+TEST_PROCESSES ?= 2
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
+
 .PHONY: help demo test quick lint types imports schema check wheel-check bench clean
 
 help:
@@ -42,10 +46,10 @@ demo: $(VENV)/.installed
 	@PAGEMILL_HOME="$(abspath $(DEMO_HOME))" $(BIN)/pagemill run examples/support_tickets.jsonl --model smollm2-135m
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 quick: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "quick and not gpu and not chaos"
+	$(PYTEST) -m "quick and not gpu and not chaos"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import jobs
+from kernels.cpu.build import VARIANTS
 from tests.support.wheels import ROOMS, build_wheel
 
 # Not imported by us, but by what we import, which does not ask for them itself.
@@ -26,8 +29,9 @@ IMPORTED_BY_OTHERS = {
     "packaging": "kombu's Redis transport",
     "redis": "kombu's Redis transport",
     "accelerate": "transformers, when it reads GGUF files",
-    "gguf": "transformers, when it reads GGUF files",
 }
+# Imported while the wheel is built, and then only.
+BUILD = {"setuptools"}
 # Imported where it is there; a sentence says how to install it.
 OPTIONAL = {"fsspec"}
 
@@ -47,7 +51,8 @@ def metadata(wheel: Path) -> Message:
 
 def test_it_holds_every_file_of_the_rooms_and_nothing_else(names, source):
     shipped = {name for name in names if ".dist-info/" not in name}
-    assert shipped == {
+    built = {name for name in shipped if name.endswith(".so")}
+    assert shipped - built == {
         str(path.relative_to(source))
         for room in ROOMS
         for path in (source / room).rglob("*")
@@ -55,6 +60,17 @@ def test_it_holds_every_file_of_the_rooms_and_nothing_else(names, source):
     }
     assert {"migrations/script.py.mako", "jobs/py.typed", "engine/py.typed"} <= shipped
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_it_brings_the_kernels_of_every_vector_extension(names, wheel):
+    """One library each where there is a compiler; for any Python from 3.11 on."""
+    built = {name for name in names if name.endswith(".so")}
+    if shutil.which("g++") is None:
+        assert built == set()
+    else:
+        variants = VARIANTS[platform.machine()]
+        assert built == {f"kernels/cpu/_{name}.abi3.so" for name in variants}
+    assert re.search(r"-cp311-abi3-\w+\.whl$", wheel.name)
 
 
 def test_it_says_what_it_is(metadata):
@@ -106,7 +122,7 @@ def test_it_asks_for_everything_that_it_imports(metadata, source):
     distributions = packages_distributions()
     for name, path in imported(source):
         provided_by = {canonicalize_name(d) for d in distributions.get(name, [name])}
-        assert provided_by & set(asked) or name in OPTIONAL, f"{path} imports {name}"
+        assert provided_by & set(asked) or name in OPTIONAL | BUILD, f"{path} imports {name}"
 
 
 def test_it_asks_for_nothing_that_it_does_not_import(metadata, source):
