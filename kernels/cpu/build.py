@@ -7,12 +7,12 @@ one at run time. A machine without a compiler builds none and computes with torc
 from __future__ import annotations
 
 import platform
+import runpy
+from pathlib import Path
 from typing import Any
 
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
-
-from kernels.cpu.sources import sources_digest
 
 FLAGS = (
     "-std=gnu++17", "-O3", "-g0", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
@@ -48,10 +48,16 @@ def _variant_of(extension: Extension, name: str, flags: tuple[str, ...]) -> Exte
         depends=extension.depends,
         # OpenMP is not linked: its functions are those that torch has loaded, so that both share
         # one pool of threads.
-        extra_compile_args=[*FLAGS, *flags, f'-DSOURCES_DIGEST="{sources_digest()}"'],
+        extra_compile_args=[*FLAGS, *flags, f'-DSOURCES_DIGEST="{_digest()}"'],
         py_limited_api=extension.py_limited_api,
         optional=extension.optional,
     )
+
+
+def _digest() -> str:
+    # Not imported: nothing of ours is on the path while it is built.
+    found = runpy.run_path(str(Path(__file__).with_name("sources.py")))
+    return str(found["sources_digest"]())
 
 
 def _variants() -> dict[str, tuple[str, ...]]:
