@@ -366,8 +366,9 @@ void merge(const Plan &plan, int64_t index, float *output) {
         for (int64_t d = 0; d < plan.head_dim; d++) out[d] = 0;
         for (int64_t i = 0; i < count; i++) {
             int64_t place = slots[i] * num_heads + h;
+            // This part attends to nothing. If all of its scores are NaN, its sum is NaN.
+            if (plan.sums[place] == 0) continue;
             float weight = v_exp2(v_set(plan.maxima[place] - most))[0];
-            if (plan.maxima[place] == NONE) continue;  // this part attends to nothing
             total += plan.sums[place] * weight;
             const float *part = plan.partial + place * width;
             for (int64_t d = 0; d < plan.head_dim; d++) out[d] += part[d] * weight;

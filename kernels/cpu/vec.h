@@ -75,15 +75,6 @@ INLINE void v_store(T *p, vf x, int64_t n) {
     for (int i = 0; i < n; i++) p[i] = lanes[i];
 }
 
-INLINE void store_one(float *p, float x) { *p = x; }
-INLINE void store_one(half *p, float x) {
-#if VL >= 8
-    *p = (half)_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
-#else
-    *(__fp16 *)p = (__fp16)x;
-#endif
-}
-
 // Sum and greatest of a vector's numbers, by halves.
 INLINE float v_sum(vf x) {
 #if VL == 16

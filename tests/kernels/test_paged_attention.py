@@ -315,6 +315,15 @@ def test_a_broken_key_breaks_those_that_attend_to_it_and_no_others(kernels: str)
 
 @pytest.mark.quick
 @pytest.mark.parametrize("kernels", variants())
+def test_a_part_of_nothing_but_broken_keys_is_found_out(kernels: str) -> None:
+    """The last of 1,025 tokens is a run of its own; without its score the others' look sound."""
+    case = Case.build([(1, 1025)], kernels=kernels)
+    case.kv.by_token()[0][case.metadata.block_tables[0][128], 0] = torch.nan
+    assert case.run().isnan().all()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kernels", variants())
 def test_answers_do_not_depend_on_the_number_of_threads(kernels: str) -> None:
     case = Case.build([(1, 300), (1, 290), (40, 200)], shared=20, kernels=kernels)
     threads = torch.get_num_threads()
