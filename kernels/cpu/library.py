@@ -46,8 +46,7 @@ def library() -> ctypes.CDLL | None:
     except OSError as error:
         logger.warning("%s cannot be loaded, so torch computes attention: %s", path.name, error)
         return None
-    built_from = ctypes.c_char_p.in_dll(found, "pagemill_sources").value
-    if built_from != sources_digest().encode():
+    if _built_from(found) != sources_digest():
         logger.warning(
             "%s was built from other sources than those beside it, so torch computes attention, "
             "several times slower; install pagemill again (pip install -e .)",
@@ -55,6 +54,15 @@ def library() -> ctypes.CDLL | None:
         )
         return None
     return found
+
+
+def _built_from(found: ctypes.CDLL) -> str | None:
+    """Digest of the sources of a library; None where it does not carry one."""
+    try:
+        digest = ctypes.c_char_p.in_dll(found, "pagemill_sources").value
+    except ValueError:
+        return None
+    return None if digest is None else digest.decode()
 
 
 def variant() -> str | None:

@@ -51,6 +51,14 @@ def test_a_library_of_other_sources_is_not_used(
         assert "was built from other sources" in said(caplog)
 
 
+def test_a_library_that_does_not_say_what_it_was_built_from_is_not_used(
+    elsewhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = next(Path(torch.__file__).parent.glob("lib/libtorch_global_deps*"))
+    (elsewhere / f"_{library.variant()}.abi3.so").symlink_to(strange)
+    assert "was built from other sources" in said(caplog)
+
+
 @pytest.mark.parametrize("variant", variants())
 def test_threads_are_those_of_torch(variant: str) -> None:
     """It brings no OpenMP of its own, whose pool would compete with torch's for the cores."""
