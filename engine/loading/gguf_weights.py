@@ -148,6 +148,9 @@ def _allocate(target: Path, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
     with target.open("wb") as file:
         file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
         file.truncate(begin + end)
+        if hasattr(os, "posix_fallocate"):
+            # Writing to memory for which the disk has no room kills the process; this raises.
+            os.posix_fallocate(file.fileno(), 0, begin + end)
     data = np.memmap(target, np.float32, mode="r+", offset=begin)
     return {
         name: data[start // _FLOAT32_BYTES : stop // _FLOAT32_BYTES].reshape(shapes[name])

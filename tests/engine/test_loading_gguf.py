@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -265,6 +266,20 @@ def test_damaged_files(length: int, source: tuple[Any, Any], tmp_path: Path, cac
     write_tiny_gguf(path, *source)
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(BrokenModel, match=r"tiny\.gguf is not a whole GGUF file"):
+        resolve_model(str(path))
+    assert list(cache.iterdir()) == []
+
+
+def test_a_full_disk_is_noticed_before_weights_are_written(
+    source: tuple[Any, Any], tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    path = tmp_path / "tiny.gguf"
+    write_tiny_gguf(path, *source)
+    with pytest.raises(BrokenModel, match=r"cannot be converted: .*No space left on device"):
         resolve_model(str(path))
     assert list(cache.iterdir()) == []
 
