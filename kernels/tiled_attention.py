@@ -24,6 +24,9 @@ _TILE_ROWS = 48
 # Longer runs are cut, so that a few long sequences occupy all cores. The number of cores does not
 # decide it, for then answers would depend on the machine.
 _RUN_TOKENS = 1024
+# A chunk of a prompt that makes so many tiles occupies all cores and is cut no further: each cut
+# costs a partial result for all of its queries, gigabytes where chunk and context are long.
+_ENOUGH_TILES = 512
 
 # Attending together pays from so many tokens on, however many sequences share them: a partial
 # result costs what a query's attention to 64 or 128 more tokens costs (benchmarks/cascade.py).
@@ -183,9 +186,12 @@ def _tiles(
                 tiles += _shared_tiles(members, begin, group.last, metadata, block_size)
     for i in range(metadata.num_sequences):
         start, end = metadata.query_starts[i : i + 2]
+        run_tokens = _run_tokens(metadata.context_lens[i], -(-(end - start) // tile_queries))
         for first in range(start, end, tile_queries):
             last = min(first + tile_queries, end)
-            tiles += _own_tiles(i, range(first, last), begins[i], metadata, block_size, window)
+            tiles += _own_tiles(
+                i, range(first, last), begins[i], metadata, block_size, window, run_tokens
+            )
     return tiles
 
 
@@ -197,7 +203,7 @@ def _shared_tiles(
     blocks = metadata.block_tables[members[0]][first:last]
     queries = [metadata.query_starts[i] for i in members]
     starts, ends = [start] * len(members), [end] * len(members)
-    return _cut(queries, starts, ends, blocks, start, end, block_size)
+    return _cut(queries, starts, ends, blocks, start, end, block_size, _RUN_TOKENS)
 
 
 def _own_tiles(
@@ -207,6 +213,7 @@ def _own_tiles(
     metadata: AttentionMetadata,
     block_size: int,
     window: int | None,
+    run_tokens: int,
 ) -> list[Tile]:
     """Queries of one sequence on its blocks from `begin` on."""
     # Token of the step -> its position in the sequence, plus 1.
@@ -216,7 +223,13 @@ def _own_tiles(
     block = firsts[0] // block_size
     start, end = block * block_size, ends[-1]
     blocks = metadata.block_tables[i][block : -(-end // block_size)]
-    return _cut(queries, firsts, ends, blocks, start, end, block_size)
+    return _cut(queries, firsts, ends, blocks, start, end, block_size, run_tokens)
+
+
+def _run_tokens(context_len: int, num_tiles: int) -> int:
+    """Where to cut the runs of a chunk whose queries make `num_tiles` tiles."""
+    parts = max(1, _ENOUGH_TILES // num_tiles)
+    return _RUN_TOKENS * max(1, -(-context_len // (parts * _RUN_TOKENS)))
 
 
 def _cut(
@@ -227,20 +240,21 @@ def _cut(
     start: int,
     end: int,
     block_size: int,
+    run_tokens: int,
 ) -> list[Tile]:
-    """Tiles whose runs are no longer than `_RUN_TOKENS`; none for an empty run."""
+    """Tiles whose runs are no longer than `run_tokens`; none for an empty run."""
     return [
         Tile(
             queries,
             firsts,
             ends,
             blocks[
-                (at - start) // block_size : -(-(min(at + _RUN_TOKENS, end) - start) // block_size)
+                (at - start) // block_size : -(-(min(at + run_tokens, end) - start) // block_size)
             ],
             at,
-            min(_RUN_TOKENS, end - at),
+            min(run_tokens, end - at),
         )
-        for at in range(start, end, _RUN_TOKENS)
+        for at in range(start, end, run_tokens)
     ]
 
 

@@ -302,6 +302,19 @@ def test_long_runs_are_cut() -> None:
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("queries", [1, 16, 500, 5000])
+def test_cuts_cost_little_memory_however_long_the_context(queries: int) -> None:
+    """Each cut is a partial result for each of a tile's queries, 16 of them here."""
+    metadata = AttentionMetadata.build([queries], [100_000], [range(12_500)], 8, CPU)
+    kv = LayerKV.allocate(1, 8, 2, 16, dtype=torch.float32, by_head=True)
+    plan = plan_attention(metadata, kv, 6, (None,)).by_window[None]
+    assert isinstance(plan, tiled_attention.TilePlan)
+    assert sum(len(tile.queries) for tile in plan.tiles) <= max(queries, 512 * 16)
+    last = [tile for tile in plan.tiles if tile.queries[-1] == queries - 1]
+    assert sum(tile.length for tile in last) == 100_000
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("kernels", variants())
 def test_a_broken_key_breaks_those_that_attend_to_it_and_no_others(kernels: str) -> None:
     case = Case.build([(1, 40), (1, 41), (1, 20)], shared=2, kernels=kernels)
