@@ -22,7 +22,7 @@ FLAGS = (
 # Vector extension -> what turns it on. No others: a processor with less computes with torch.
 VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {"avx512": ("-march=x86-64-v4",), "avx2": ("-march=x86-64-v3",)},
-    "aarch64": {"neon": ("-march=armv8.2-a+fp16",)},
+    "aarch64": {"neon": ("-march=armv8-a",)},
 }
 
 
