@@ -76,7 +76,7 @@ def _panel(report: dict[str, Any], top: int) -> tuple[list[str], int]:
     y = top + HEADER - 16
     for name, engine in engines:
         share = engine["share_of_ceiling"]
-        kind = "ours" if name == "pagemill" else "peer"
+        kind = "ours" if name.startswith("pagemill") else "peer"
         subset = "" if engine["rows"] == workload["rows"] else f", {engine['rows']} prompts"
         label = f"{engine['tokens_per_second']:.0f} tokens/s{subset}"
         lines += [

@@ -118,3 +118,38 @@ def test_its_figures_are_those_of_the_recorded_benchmarks():
     assert f"{cache['demo_cached_share']:.1%}" in README
     assert f"{cache['job_ratio']:.1f} times as long" in README
     assert f"({cache['command_ratio']:.1f} times with start-up)" in README
+
+
+COMPARED = ("pagemill", "pagemill-float16-cache", "openvino-primed")
+WORKLOADS = {
+    "w1_shared_system_prompt": "one system prompt, 256 chats",
+    "w2_distinct_prompts": "nothing shared, 128 prompts",
+    "few-shot": "1,100 shared tokens, 200 short answers",
+}
+
+
+def test_its_comparisons_are_the_newest_recorded_ones():
+    for name, title in WORKLOADS.items():
+        path = max((ROOT / "benchmarks" / "results").glob(f"compare-{name}-*.json"))
+        found = json.loads(path.read_text())["engines"]
+        speeds = [found[engine]["tokens_per_second"] for engine in COMPARED]
+        cells = [
+            f"{speed:.0f} ({found[engine]['share_of_ceiling']:.0%}, "
+            f"{found[engine]['peak_memory_mb'] / 1000:.1f} GB)"
+            for engine, speed in zip(COMPARED, speeds, strict=True)
+        ]
+        ratios = f"{speeds[0] / speeds[2]:.2f}, {speeds[1] / speeds[2]:.2f}"
+        assert f"| {' | '.join([title, *cells, ratios])} |" in README
+
+
+def test_its_start_and_its_steps_are_the_newest_recorded_ones():
+    def newest(name: str) -> dict:
+        return json.loads(max((ROOT / "benchmarks" / "results").glob(f"{name}-*.json")).read_text())
+
+    seconds = newest("startup")["first_token_seconds"]
+    assert f"{seconds['later']:.1f} s" in README
+    assert f"{seconds['first_time']:.1f} s" in README
+    for case in ("64 x 550", "256 x 500, 416 shared"):
+        ways = newest("decode_step")["milliseconds"].values()
+        cells = [f"{way[case]['whole step']:.0f} ({way[case]['attention']:.0f})" for way in ways]
+        assert f"| {case} | {' | '.join(cells)} |" in README
