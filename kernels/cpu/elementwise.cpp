@@ -9,8 +9,9 @@ namespace {
 constexpr float LOG2_E = 1.44269504f;
 
 INLINE vf silu(vf x) {
-    vf power = x * v_set(-LOG2_E), most = v_set(126.0f);  // where v_exp2 ends, silu is 0
-    return x / (v_set(1.0f) + v_exp2(power > most ? most : power));
+    vf power = x * v_set(-LOG2_E), most = v_set(126.0f);
+    vf result = x / (v_set(1.0f) + v_exp2(power > most ? most : power));
+    return power > most ? x * v_set(0.0f) : result;  // where v_exp2 ends; NaN for an infinity
 }
 
 INLINE float inverse_rms(const float *row, int64_t width, float eps) {

@@ -54,8 +54,10 @@ def test_silu_and_mul(rows: int, width: int) -> None:
 
 
 def test_silu_of_numbers_far_from_0() -> None:
-    gate = torch.tensor([-1e30, -500.0, -90.0, -88.0, 88.0, 500.0, 1e30, torch.inf, torch.nan])
-    gate_up = torch.cat((gate, torch.ones(9)))[None]
+    gate = torch.tensor(
+        [-torch.inf, -3e38, -1e30, -500.0, -90.0, -88.0, 88.0, 500.0, 1e30, torch.inf, torch.nan]
+    )
+    gate_up = torch.cat((gate, torch.ones(len(gate))))[None]
     torch.testing.assert_close(
         silu_and_mul(gate_up), silu_and_mul_reference(gate_up), equal_nan=True
     )
