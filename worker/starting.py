@@ -24,12 +24,13 @@ def main(arguments: Sequence[str]) -> int:
     try:
         options = WorkerOptions.parse(arguments)
         _configure_logging(options)
-        # Whatever ends this process ends the engine, too.
         engine = EngineProcess(options.engine, options.engine_env())
+        try:
+            from worker.main import run
 
-        from worker.main import run
-
-        return run(options, engine)
+            return run(options, engine)
+        finally:
+            engine.close()  # most often it is closed already; a crash may have come before that
     except (WorkerError, JobsError) as error:
         log.error("%s", error)
         return error.exit_code
