@@ -19,7 +19,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESS
 
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
-	@echo "make test         run every test (about 20 minutes on 2 cores)"
+	@echo "make test         run every test (about 15 minutes on 2 cores)"
 	@echo "make quick        run the quick tests (under a minute)"
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
