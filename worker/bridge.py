@@ -87,9 +87,8 @@ class EngineBridge:
             EngineLost: the engine died while it loaded.
         """
         began = time.monotonic()
-        ready = self._launch(
-            None, on_located
-        )  # it may have a model to download, which takes what it takes
+        # No limit: it may have a model to download, which takes what it takes.
+        ready = self._launch(None, on_located)
         self._load_timeout += SLOWER_LOADS * (time.monotonic() - began)
         self._watchdog.start()
         self._thread.start()

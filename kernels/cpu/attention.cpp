@@ -83,16 +83,9 @@ INLINE void load_keys(const T *block, int64_t block_size, int64_t head_dim, floa
 template <typename T>
 INLINE void load_values(const T *rows, int64_t count, int64_t head_dim, int64_t width,
                         float *values) {
-    for (int64_t t = 0; t < count; t++) {
-        int64_t d = 0;
-        for (; d + VL <= head_dim; d += VL)
-            v_store(values + t * width + d, v_load(rows + t * head_dim + d));
-        if (d < head_dim) {
-            T tail[VL] = {};
-            for (int64_t i = d; i < head_dim; i++) tail[i - d] = rows[t * head_dim + i];
-            v_store(values + t * width + d, v_load(tail));
-        }
-    }
+    for (int64_t t = 0; t < count; t++)
+        for (int64_t d = 0; d < head_dim; d += VL)
+            v_store(values + t * width + d, v_load(rows + t * head_dim + d, head_dim - d));
 }
 
 // Where the keys and values of a span are: in their blocks, or converted in a thread's scratch.

@@ -1,7 +1,5 @@
 // The operations between the matrix products, each one pass over its rows.
 
-#include <cmath>
-
 #include "vec.h"
 
 namespace {
@@ -12,15 +10,6 @@ INLINE vf silu(vf x) {
     vf power = x * v_set(-LOG2_E), most = v_set(126.0f);
     vf result = x / (v_set(1.0f) + v_exp2(power > most ? most : power));
     return power > most ? x * v_set(0.0f) : result;  // where v_exp2 ends; NaN for an infinity
-}
-
-INLINE float inverse_rms(const float *row, int64_t width, float eps) {
-    vf squares{};
-    for (int64_t i = 0; i < width; i += VL) {
-        vf x = v_load(row + i, width - i);
-        squares += x * x;
-    }
-    return 1.0f / std::sqrt(v_sum(squares) / (float)width + eps);
 }
 
 INLINE void scale_row(const float *row, float factor, const float *weight, float *output,

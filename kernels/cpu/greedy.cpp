@@ -24,8 +24,7 @@ struct Best {
 
 INLINE int64_t greedy_token(const float *logits, int64_t vocab_size) {
     constexpr int CHAINS = 4;  // independent, as one alone would wait for each comparison
-    vi lanes;
-    for (int i = 0; i < VL; i++) lanes[i] = i;
+    const vi lanes = v_lanes();
     Best best[CHAINS];
     int64_t i = 0;
     for (; i + CHAINS * VL <= vocab_size; i += CHAINS * VL)

@@ -1,7 +1,5 @@
 // From the product of the query, key and value projections to rotated queries and written blocks.
 
-#include <cmath>
-
 #include "vec.h"
 
 namespace {
@@ -15,13 +13,7 @@ struct Head {
     Head(const float *head, const float *cos, const float *sin, const float *norm, float eps,
          int64_t half)
         : x(head), cos(cos), sin(sin), norm(norm), half(half), factor(1.0f) {
-        if (norm == nullptr) return;
-        vf squares{};
-        for (int64_t i = 0; i < 2 * half; i += VL) {
-            vf part = v_load(x + i, 2 * half - i);
-            squares += part * part;
-        }
-        factor = 1.0f / std::sqrt(v_sum(squares) / (float)(2 * half) + eps);
+        if (norm != nullptr) factor = inverse_rms(head, 2 * half, eps);
     }
 
     __attribute__((always_inline)) vf normalized(int64_t i, int64_t n) const {

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -60,11 +61,12 @@ INLINE void v_store(half *p, vf x) {
 }
 
 // The first n numbers of a vector, for the ends of rows; what is not loaded is 0.
-INLINE vf v_load(const float *p, int64_t n) {
+template <typename T>
+INLINE vf v_load(const T *p, int64_t n) {
     if (n >= VL) return v_load(p);
-    vf x{};
-    for (int i = 0; i < n; i++) x[i] = p[i];
-    return x;
+    T lanes[VL] = {};
+    for (int i = 0; i < n; i++) lanes[i] = p[i];
+    return v_load(lanes);
 }
 
 template <typename T>
@@ -130,4 +132,14 @@ INLINE vf v_exp2(vf x) {
     vf power = (vf)((vi)p + (((vi)shifted - (vi)magic) << 23));
     power = p == p ? power : p;
     return x < low ? vf{} : power;
+}
+
+// 1 over the root mean square of a row.
+INLINE float inverse_rms(const float *row, int64_t width, float eps) {
+    vf squares{};
+    for (int64_t i = 0; i < width; i += VL) {
+        vf x = v_load(row + i, width - i);
+        squares += x * x;
+    }
+    return 1.0f / std::sqrt(v_sum(squares) / (float)width + eps);
 }

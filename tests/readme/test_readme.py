@@ -107,10 +107,12 @@ def test_the_columns_it_names_are_those_of_the_output():
         assert f"`{name}`" in README, name
 
 
-def test_its_figures_are_those_of_the_recorded_benchmarks():
-    def newest(name: str) -> dict:
-        return json.loads(max((ROOT / "benchmarks" / "results").glob(f"{name}-*.json")).read_text())
+def newest(name: str) -> dict:
+    """The last recorded result of a benchmark."""
+    return json.loads(max((ROOT / "benchmarks" / "results").glob(f"{name}-*.json")).read_text())
 
+
+def test_its_figures_are_those_of_the_recorded_benchmarks():
     submit, cache = newest("submit")["results"], newest("prefix_cache")
     for shape in ("prompts", "chats"):
         assert f"{submit[shape]['rows_per_second']:,} rows/s" in README
@@ -130,8 +132,7 @@ WORKLOADS = {
 
 def test_its_comparisons_are_the_newest_recorded_ones():
     for name, title in WORKLOADS.items():
-        path = max((ROOT / "benchmarks" / "results").glob(f"compare-{name}-*.json"))
-        found = json.loads(path.read_text())["engines"]
+        found = newest(f"compare-{name}")["engines"]
         speeds = [found[engine]["tokens_per_second"] for engine in COMPARED]
         cells = [
             f"{speed:.0f} ({found[engine]['share_of_ceiling']:.0%}, "
@@ -143,9 +144,6 @@ def test_its_comparisons_are_the_newest_recorded_ones():
 
 
 def test_its_start_and_its_steps_are_the_newest_recorded_ones():
-    def newest(name: str) -> dict:
-        return json.loads(max((ROOT / "benchmarks" / "results").glob(f"{name}-*.json")).read_text())
-
     seconds = newest("startup")["first_token_seconds"]
     assert f"{seconds['later']:.1f} s" in README
     assert f"{seconds['first_time']:.1f} s" in README
