@@ -8,6 +8,7 @@
     ├── DatabaseError          the database is missing, locked, or of another version
     │   └── DatabaseUnavailable  … and that may pass: it is away, or locked by others
     ├── BrokerError            the broker cannot be reached, or refuses
+    ├── KeyReused              an idempotency key is that of a job with other content
     ├── JobNotFound            no job of that id
     ├── StateConflict          the job's state does not allow what was asked
     ├── OutputNotReady         results were asked for before there are any
@@ -64,6 +65,12 @@ class BrokerError(JobsError):
     """The broker cannot be reached, or refuses; the job tables have all that matters."""
 
     exit_code = 69
+
+
+class KeyReused(JobsError):
+    """An idempotency key is that of a job with other content."""
+
+    exit_code = 64
 
 
 class JobNotFound(JobsError):

@@ -194,7 +194,7 @@ def _write_window(
                 f"window {window.ordinal} of job {job.id} lacks {len(missing)} of its "
                 f"{window.rows} rows: {some(missing)}"
             )
-        facts = FileFacts(job.id, lease.version, job.model)
+        facts = FileFacts(job.id, lease.version, job.model, fingerprint=job.fingerprint)
         write_output(folder, path, order.groups(), order.schema, facts)
 
 

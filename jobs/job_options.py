@@ -12,6 +12,7 @@ from jobs.keys import Kind, meaning
 from jobs.parameters import CHECKS, MAX_INTEGER, MAX_SEED, check_parameter
 from jobs.planner import check_chunk_rows
 from jobs.prompts import PromptRules
+from jobs.tables import MAX_KEY
 from jobs.template import PromptTemplate
 from jobs.tools import check_template_kwargs
 
@@ -39,6 +40,7 @@ def check_options(submission: Submission) -> PromptRules:
     check_chunk_rows(submission.chunk_rows)
     if not -(2**31) <= submission.priority < 2**31:
         raise UsageError(f"priority is {submission.priority}; it must have at most 32 bits")
+    _check_key(submission.idempotency_key)
     _check_texts(submission)
     _check_template_kwargs(submission.chat_template_kwargs)
     return _prompt_rules(submission)
@@ -63,6 +65,14 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
         except RowError as error:
             raise UsageError(str(error)) from None
     return checked
+
+
+def _check_key(key: str | None) -> None:
+    if key is not None and not (1 <= len(key) <= MAX_KEY and key.isprintable()):
+        raise UsageError(
+            f"--idempotency-key must be 1 to {MAX_KEY} printable characters; this one has "
+            f"{len(key)}, or some that cannot be printed"
+        )
 
 
 def _check_texts(submission: Submission) -> None:

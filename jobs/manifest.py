@@ -99,6 +99,7 @@ def manifest_bytes(job: JobRecord, schema: pa.Schema, files: list[FileEntry]) ->
         "model": job.model,
         "seed": job.seed,
         "options_sha256": _digest(dict(job.options)),
+        "fingerprint": job.fingerprint,
         "input": job.input_uri,
         "software": jobs.__version__,
         "schema": [

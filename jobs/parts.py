@@ -42,8 +42,9 @@ class FileFacts:
     Attributes:
         version: version of the job that computed the rows.
         software: version of pagemill that wrote the file.
-        fingerprint: what decided the answers (see `jobs.spool`), where one value holds for all
-            rows of the file.
+        fingerprint: of the job (`jobs.fingerprint`).
+        computation: what else decided the answers where they were computed (see `jobs.spool`),
+            if one value holds for all rows of the file.
     """
 
     job: str
@@ -51,6 +52,7 @@ class FileFacts:
     model: str
     software: str = jobs.__version__
     fingerprint: str | None = None
+    computation: str | None = None
 
     def metadata(self) -> dict[str, str]:
         values = {
@@ -59,6 +61,7 @@ class FileFacts:
             "model": self.model,
             "software": self.software,
             "fingerprint": self.fingerprint,
+            "computation": self.computation,
         }
         return {f"pagemill.{name}": value for name, value in values.items() if value is not None}
 
@@ -95,7 +98,7 @@ def write_part(
     lease: ChunkLease,
     rows: pa.Table,
     results: pa.Table,
-    fingerprint: str | None = None,
+    computation: str | None = None,
 ) -> str:
     """Write the part of a finished chunk, in the order of its rows; returns its path.
 
@@ -116,7 +119,7 @@ def write_part(
         )
     table = answered(rows, results, lease.model)
     path = layout.part(lease.chunk_id, lease.epoch)
-    facts = FileFacts(lease.job_id, lease.version, lease.model, fingerprint=fingerprint)
+    facts = FileFacts(lease.job_id, lease.version, lease.model, computation=computation)
     write_output(folder, path, [table], table.schema, facts)
     return path
 

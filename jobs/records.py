@@ -189,6 +189,8 @@ class NewJob:
         options: everything that decides the answers, frozen: `sampling` (defaults of the job's
             rows), `system`, `template`, `seed`, … JSON data only.
         folder: the job's folder, relative to the storage root.
+        fingerprint: of `jobs.fingerprint`.
+        idempotency_key: no other job has it; whoever submits with it again gets this job.
     """
 
     id: str
@@ -201,6 +203,8 @@ class NewJob:
     priority: int
     deadline_at: datetime | None
     plan: Plan
+    fingerprint: str | None = None
+    idempotency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +217,8 @@ class JobRecord:
         stop_reason: `cancelled` or `expired` once that was asked for, else None.
         counts: rows and tokens of the committed chunks and of the refused rows. While a chunk
             runs, its own counts are in the `chunks` table; see `JobProgress`.
+        fingerprint: what decides the answers (`jobs.fingerprint`); None of jobs that an older
+            pagemill submitted.
     """
 
     id: str
@@ -239,6 +245,8 @@ class JobRecord:
     finished_at: datetime | None
     deadline_at: datetime | None
     cancel_requested_at: datetime | None
+    fingerprint: str | None = None
+    idempotency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from jobs import layout
 from jobs.errors import InputError
+from jobs.fingerprint import input_digests, job_fingerprint, seed_of_key
 from jobs.job_options import check_options, check_sampling
 from jobs.normalize import VERSION, NormalizedWriter
 from jobs.parameters import MAX_SEED
@@ -49,6 +50,7 @@ class Submission:
         strict: refuse the whole input for one bad row.
         chunk_rows: rows of a chunk, 1 to 256.
         input_format: `jsonl` or `parquet`; None: by name and content.
+        idempotency_key: of all submissions with it one becomes a job.
     """
 
     input: str
@@ -67,6 +69,7 @@ class Submission:
     strict: bool = False
     chunk_rows: int = 128
     input_format: str | None = None
+    idempotency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +107,43 @@ def prepare(
     folder = storage.job(job_id)
     try:
         plan = _normalize(submission, rules, folder, progress)
+        digests = input_digests(folder, plan)
     except BaseException:
         folder.remove_all()
         raise
+    options = {
+        "sampling": sampling,
+        "chat_template_kwargs": dict(submission.chat_template_kwargs),
+        "served_model_names": list(submission.served_model_names),
+        "system": submission.system,
+        "template": submission.template,
+        "prompt_column": submission.prompt_column,
+        "limit": submission.limit,
+        "chunk_rows": submission.chunk_rows,
+    }
+    seed = _seed(submission)
     return NewJob(
         id=job_id,
         name=submission.name,
         model=submission.model,
         input_uri=_uri(submission.input),
         folder=job_id,
-        options={
-            "sampling": sampling,
-            "chat_template_kwargs": dict(submission.chat_template_kwargs),
-            "served_model_names": list(submission.served_model_names),
-            "system": submission.system,
-            "template": submission.template,
-            "prompt_column": submission.prompt_column,
-            "limit": submission.limit,
-            "chunk_rows": submission.chunk_rows,
-        },
-        seed=secrets.randbelow(MAX_SEED + 1) if submission.seed is None else submission.seed,
+        options=options,
+        seed=seed,
         priority=submission.priority,
         deadline_at=submission.deadline_at,
         plan=plan,
+        fingerprint=job_fingerprint(submission.model, options, seed, digests),
+        idempotency_key=submission.idempotency_key,
     )
+
+
+def _seed(submission: Submission) -> int:
+    if submission.seed is not None:
+        return submission.seed
+    if submission.idempotency_key is not None:
+        return seed_of_key(submission.idempotency_key)
+    return secrets.randbelow(MAX_SEED + 1)
 
 
 def new_job_id() -> str:

@@ -41,7 +41,7 @@ from jobs.sqltypes import SafeText, UtcDateTime
 from jobs.states import ChunkState, JobState
 
 # The newest migration. `Database.check_revision` compares it with what a database says.
-SCHEMA_REVISION = "0002"
+SCHEMA_REVISION = "0003"
 
 metadata = MetaData(
     naming_convention={
@@ -56,6 +56,8 @@ metadata = MetaData(
 COUNT_NAMES = tuple(f.name for f in dataclasses.fields(Counts))
 
 STOP_REASONS = ("cancelled", "expired")
+
+MAX_KEY = 200  # characters of an idempotency key
 
 # Where a row met its error: in the check of the input, or in a worker.
 AT_SUBMIT, IN_WORKER = "submit", "worker"
@@ -117,6 +119,8 @@ jobs = Table(
     Column("finished_at", UtcDateTime),
     Column("deadline_at", UtcDateTime),
     Column("cancel_requested_at", UtcDateTime),
+    Column("fingerprint", String(64)),
+    Column("idempotency_key", String(MAX_KEY)),
     PrimaryKeyConstraint("id"),
     CheckConstraint(_one_of("state", JobState), name="state"),
     CheckConstraint(_one_of("stop_reason", STOP_REASONS), name="stop_reason"),
@@ -124,6 +128,7 @@ jobs = Table(
     _counts_are_counts(),
     Index(None, "state", "model"),
     Index(None, "created_at"),
+    Index(None, "idempotency_key", unique=True),
 )
 
 windows = Table(

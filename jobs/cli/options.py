@@ -61,6 +61,10 @@ class SubmitOptions:
             help="When to give up: 90m, 8h, 2d, or a time like 2030-01-31T08:00+01:00.",
         ),
     ] = None
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Submitting again with the same key gives the same job."),
+    ] = None
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse the file if one of its rows is bad.")
     ] = False

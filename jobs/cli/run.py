@@ -69,8 +69,8 @@ def run(
         target.refuse_input(options.file)
     with opened(create=True) as deployment:
         job = submit_job(deployment, options)
-        note(f"job {job.id}, answered by a worker whose log is {_log_of(deployment, job)}")
-        job = _answer(deployment, job, engine)
+        if not job.state.terminal:  # one of the same idempotency key may have ended long ago
+            job = _answer(deployment, job, engine)
         note(summary(job))
         if job.published_version is not None:
             _deliver(deployment, job, target)
@@ -78,6 +78,7 @@ def run(
 
 
 def _answer(deployment: Deployment, job: JobRecord, engine: EngineOptions) -> JobRecord:
+    note(f"job {job.id}, answered by a worker whose log is {_log_of(deployment, job)}")
     command = worker_command(
         job.model, "--exit-when-done", job.id, "--watch-parent", *engine.arguments()
     )

@@ -29,6 +29,8 @@ def job_json(job: JobRecord, storage: Storage) -> dict[str, Any]:
         "tokens": _tokens_json(job.counts),
         "chunks": {"total": job.chunks_total, "left": job.chunks_left},
         "seed": job.seed,
+        "fingerprint": job.fingerprint,
+        "idempotency_key": job.idempotency_key,
         "priority": job.priority,
         "stop_reason": job.stop_reason,
         "error": None

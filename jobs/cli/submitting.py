@@ -27,6 +27,9 @@ _SHOWN_ERRORS = 3
 def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
     """Validate and queue a job; hints about its rows go to stderr.
 
+    The job that was submitted before with the same idempotency key is returned instead, in
+    whatever state it is.
+
     Raises:
         JobsError: the file or the options are refused; nothing is left behind.
     """
@@ -51,7 +54,14 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
             except JobNotFound:
                 folder.remove_all()
         raise
-    _tell_rows(new, folder)
+    if job.id == new.id:
+        _tell_rows(new, folder)
+    else:
+        folder.remove_all()
+        note(
+            f"already submitted: job {job.id} has this idempotency key and is {job.state}; "
+            "nothing was queued"
+        )
     deployment.wake(job.model)
     return job
 
@@ -82,6 +92,7 @@ def _submission(options: SubmitOptions) -> Submission:
         priority=options.priority,
         deadline_at=None if deadline is None else parse_deadline(deadline, datetime.now(UTC)),
         strict=options.strict,
+        idempotency_key=options.idempotency_key,
         input_format=None if options.format is None else options.format.value,
         **optional,
     )

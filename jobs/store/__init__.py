@@ -61,8 +61,12 @@ class Store:
     def insert_job(self, job: NewJob) -> JobRecord:
         """Insert a job, its windows and its chunks; the rows refused at submit count as failed.
 
+        Where there is a job of the same idempotency key and fingerprint, nothing is inserted, and
+        that job is returned: its id is another one.
+
         Raises:
             StateConflict: there is a job of that id.
+            KeyReused: the job of that idempotency key has another fingerprint.
         """
         attempt = itertools.count()
         return self._database.transact(lambda c: submit.insert_job(c, job, next(attempt) > 0))

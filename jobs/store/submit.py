@@ -9,32 +9,62 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from jobs.errors import StateConflict
+from jobs.errors import KeyReused, StateConflict
 from jobs.records import Counts, JobRecord, NewJob, Plan
 from jobs.sqltypes import database_now
 from jobs.states import ChunkState, JobState
 from jobs.store.row_errors import add_errors
-from jobs.store.rows import ZERO, count_values, job_record
+from jobs.store.rows import ZERO, count_values, insert_unless_there, job_record
 from jobs.tables import AT_SUBMIT, chunks, jobs, windows
 
 BATCH = 10_000  # rows of one INSERT, so that the parameters of a large job never lie in memory
 
 
 def insert_job(connection: Connection, job: NewJob, again: bool) -> JobRecord:
-    """Insert it, unless an earlier attempt did, whose answer was lost on its way.
+    """Insert it, unless there is a job of its idempotency key, which is returned then.
+
+    Nor is it inserted again if an earlier attempt did, whose answer was lost on its way.
 
     Args:
         again: there was an earlier attempt.
     """
-    before = connection.execute(select(jobs).where(jobs.c.id == job.id)).one_or_none()
+    of_id = select(jobs).where(jobs.c.id == job.id)
+    before = connection.execute(of_id).one_or_none()
     if before is not None:
         if again:
             return job_record(before)
         raise StateConflict(f"there is a job {job.id} already; a new job needs an id of its own")
-    connection.execute(insert(jobs).values(_job_values(job)))
+    connection.execute(
+        insert_unless_there(connection, jobs)
+        .values(_job_values(job))
+        .on_conflict_do_nothing(index_elements=[jobs.c.idempotency_key])
+    )
+    inserted = connection.execute(of_id).one_or_none()
+    if inserted is None:
+        return _submitted_before(connection, job)
     insert_plan(connection, job.id, 1, job.plan)
     add_errors(connection, job.id, 1, AT_SUBMIT, job.plan.rejected_errors)
-    return job_record(connection.execute(select(jobs).where(jobs.c.id == job.id)).one())
+    return job_record(inserted)
+
+
+def _submitted_before(connection: Connection, job: NewJob) -> JobRecord:
+    """The job of the same idempotency key.
+
+    Raises:
+        KeyReused: it is not the same job.
+    """
+    query = select(jobs).where(jobs.c.idempotency_key == job.idempotency_key)
+    before = job_record(connection.execute(query).one())
+    if before.fingerprint == job.fingerprint:
+        return before
+    ours = (job.model, dict(job.options), job.seed)
+    theirs = (before.model, dict(before.options), before.seed)
+    names = ("model", "options", "seed")
+    other = [n for n, a, b in zip(names, ours, theirs, strict=True) if a != b] or ["input"]
+    raise KeyReused(
+        f"the idempotency key {job.idempotency_key!r} is that of job {before.id}, which has "
+        f"another {' and another '.join(other)}; use a new key for a new job"
+    )
 
 
 def insert_plan(connection: Connection, job_id: str, version: int, plan: Plan) -> None:
@@ -105,6 +135,8 @@ def _job_values(job: NewJob) -> dict[str, Any]:
         "lease_epoch": 0,
         "created_at": database_now(),
         "deadline_at": job.deadline_at,
+        "fingerprint": job.fingerprint,
+        "idempotency_key": job.idempotency_key,
     }
 
 

@@ -228,6 +228,8 @@ def test_status_as_json_has_the_documented_shape(cli: CommandLine) -> None:
         "chunks": {"total": 1, "left": 0, "running": 0, "done": 1},
         "workers_alive": 0,
         "seed": status["seed"],
+        "fingerprint": status["fingerprint"],
+        "idempotency_key": None,
         "priority": 0,
         "stop_reason": None,
         "error": None,

@@ -112,6 +112,22 @@ def test_run_answers_and_shows_the_first_answers(
     assert len(cli("results", job["id"])[0].splitlines()) == 7
 
 
+def test_run_again_with_the_same_key_shows_the_answers_that_are_there(
+    cli: CommandLine, model: str, tmp_path: Path
+) -> None:
+    command = [*PROGRAM, "run", rows_file(tmp_path, 3), "--model", model, "--max-tokens", "4"]
+    command += ["--idempotency-key", "k", *ENGINE]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE) for _ in range(2)
+    )
+    assert (first.returncode, second.returncode) == (0, 0), second.stderr
+    assert second.stdout == first.stdout
+    assert "answered by a worker" in first.stderr
+    assert "already submitted" in second.stderr
+    assert "answered by a worker" not in second.stderr
+    assert len(cli.json("list")) == 1
+
+
 def test_a_model_that_is_missing_ends_run_with_the_reason(cli: CommandLine, tmp_path: Path) -> None:
     empty = tmp_path / "empty-model"
     empty.mkdir()

@@ -87,13 +87,13 @@ def test_a_part_says_in_its_metadata_whose_rows_it_holds(job: PlayedJob, folder:
     lease = job.claim()
     rows = read_chunk_input(folder, lease.input_path, lease.ordinal)
 
-    path = write_part(folder, lease, rows, answers(job, lease), fingerprint="abc")
+    path = write_part(folder, lease, rows, answers(job, lease), computation="abc")
 
     metadata = pq.read_schema(folder.at(path)).metadata
     assert metadata[b"pagemill.job"] == job.id.encode()
     assert metadata[b"pagemill.version"] == b"1"
     assert metadata[b"pagemill.model"] == b"the-model"
-    assert metadata[b"pagemill.fingerprint"] == b"abc"
+    assert metadata[b"pagemill.computation"] == b"abc"
 
 
 def test_parts_of_two_leases_have_two_names(job: PlayedJob, folder: JobFolder) -> None:
