@@ -196,26 +196,6 @@ def test_the_second_signal_hands_back_and_nothing_is_computed_twice(deployment, 
 
 
 @on_each_backend
-def test_a_frozen_worker_is_fenced(deployment, tiny_model):
-    job = deployment.submit(
-        questions(40, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "40"
-    )
-    with deployment.worker(tiny_model, *SLOW) as frozen:
-        wait_for("some answers", lambda: deployment.completed(job) >= 1)
-        frozen.signal(signal.SIGSTOP)
-        with deployment.worker(tiny_model, *ENGINE, "--exit-when-done", job) as other:
-            deployment.cli("wait", job)
-            assert other.wait() == 0
-        found = deployment.results(job)
-        frozen.signal(signal.SIGCONT)
-        wait_for("the fence", lambda: "fenced" in frozen.logged())
-        frozen.signal(signal.SIGTERM)
-        assert frozen.wait() == 0
-    assert [r["row_index"] for r in found] == list(range(40))
-    assert deployment.results(job) == found
-
-
-@on_each_backend
 def test_run_starts_a_killed_worker_again(deployment, tiny_model):
     import subprocess
     import sys
