@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
+from engine.blocks import BlockCopy
 from engine.sampling_params import SamplingParams
 
 
@@ -49,10 +50,13 @@ class Batch:
     Attributes:
         step: counts the steps of a scheduler from 1.
         sequences: decodes first, then prompt chunks.
+        copies: blocks to copy in all layers before anything is written; all sources are read
+            before a target is written.
     """
 
     step: int
     sequences: tuple[ScheduledSequence, ...]
+    copies: tuple[BlockCopy, ...] = ()
 
     @property
     def num_tokens(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.blocks import BlockPool, BlockTable
+from engine.blocks import BlockCopy, BlockPool, BlockTable
 from engine.errors import InvariantError, OutOfBlocks
 from engine.prefix_tree import PrefixNode, PrefixTree
 from engine.sequence import NEVER, Sequence, SequenceStatus
@@ -17,6 +17,7 @@ class BlockManager:
         self.pool = BlockPool(num_blocks)
         self.block_size = block_size
         self.tree = PrefixTree(self.pool) if enable_prefix_caching else None
+        self._copies: list[BlockCopy] = []
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens` tokens."""
@@ -45,6 +46,10 @@ class BlockManager:
     def admit(self, sequence: Sequence, reserve: int) -> bool:
         """Give a looked-up sequence blocks for all of its tokens and make it a leader.
 
+        Where another sequence goes on with some of the same tokens after the blocks that they
+        share, the block that holds them is copied (see `take_copies`): they are not computed
+        again.
+
         Args:
             reserve: blocks that must stay available afterwards.
 
@@ -61,11 +66,24 @@ class BlockManager:
             if self.tree.num_cached_above(sequence.prefix_node) > spare:
                 return False
             sequence.block_table.share(self.tree.blocks_to(sequence.prefix_node))
+        source, shared_tokens = self._partly_shared(sequence)  # growing may evict it
         sequence.block_table.grow(wanted)
-        sequence.num_computed_tokens = depth * self.block_size
+        if shared_tokens:
+            self._copies.append(BlockCopy(source, sequence.block_table[depth]))
+        sequence.num_computed_tokens = depth * self.block_size + shared_tokens
         sequence.shared_blocks = depth
         self._lead(sequence)
         return True
+
+    def take_copies(self) -> tuple[BlockCopy, ...]:
+        """The copies that admissions since the last call wait for.
+
+        The next step has to do them before it writes anything, and to read all sources before it
+        writes a target: a source may have been evicted meanwhile and be a target itself.
+        """
+        copies = tuple(self._copies)
+        self._copies.clear()
+        return copies
 
     def grow(self, sequence: Sequence) -> bool:
         """Make room for the sequence's next token; false if no block is available."""
@@ -114,6 +132,16 @@ class BlockManager:
         sequence.publish_at = NEVER
         sequence.block_table.release()
         sequence.num_computed_tokens = 0
+
+    def _partly_shared(self, sequence: Sequence) -> tuple[int, int]:
+        """The block that begins with the sequence's next tokens, and how many of them it holds."""
+        if self.tree is None:
+            return 0, 0
+        assert sequence.prefix_node is not None
+        start = sequence.prefix_depth * self.block_size
+        # One token at least has to be computed, to have its logits.
+        end = min(start + self.block_size, sequence.num_tokens - 1)
+        return self.tree.closest_child(sequence.prefix_node, sequence.tokens(start, end))
 
     def _lead(self, sequence: Sequence) -> None:
         if self.tree is None:

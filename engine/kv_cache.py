@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from engine.blocks import BlockCopy
 from engine.kv_format import KVFormat
 from engine.models.config import ModelConfig
+from kernels.block_copy import copy_blocks
 from kernels.kv_layout import LayerKV
 
 
@@ -54,6 +57,16 @@ class KVCache:
 
     def layer(self, index: int) -> LayerKV:
         return self.layers[index]
+
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """Copy whole blocks in all layers, as if at the same moment."""
+        if not copies:
+            return
+        device = self.layers[0].keys.device
+        sources = torch.tensor([copy.source for copy in copies]).to(device, non_blocking=True)
+        targets = torch.tensor([copy.target for copy in copies]).to(device, non_blocking=True)
+        for layer in self.layers:
+            copy_blocks(layer, sources, targets)
 
 
 def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:

@@ -13,11 +13,17 @@ the logits of all its readers NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 
 from engine.blocks import BlockPool
 from engine.errors import InvariantError
 
 BlockTokens = tuple[int, ...]
+
+# Children of a node that are looked at for one that begins as a sequence goes on, from the oldest
+# and from the newest. After a prefix that all rows of a job share any of them will do, however
+# many there are; rows that share more than others do arrive one after the other.
+_CANDIDATES = 16
 
 
 class PrefixNode:
@@ -85,6 +91,25 @@ class PrefixTree:
                 return node, depth, child
             node, depth = child, depth + 1
         return node, depth, None
+
+    def closest_child(self, node: PrefixNode, tokens: BlockTokens) -> tuple[int, int]:
+        """Find a child whose block begins with some of `tokens`.
+
+        Only proven ones count: what is read through the tree leaves it if it turns out to be NaN,
+        a copy would not.
+
+        Returns:
+            The child's block, and how many of `tokens` it begins with; 0 if there is none.
+        """
+        best, most = 0, 0
+        children = node.children.values()
+        for child in chain(islice(children, _CANDIDATES), islice(reversed(children), _CANDIDATES)):
+            if child.block is None or not child.proven:
+                continue
+            length = _common(child.tokens, tokens)
+            if length > most:
+                best, most = child.block, length
+        return best, most
 
     def blocks_to(self, node: PrefixNode) -> list[int]:
         """The blocks from the root to a usable node."""
@@ -222,3 +247,13 @@ class PrefixTree:
             raise InvariantError(f"blocks {sorted(listed ^ set(blocks))} are listed wrongly")
         if pending != {node for node in leading if node.attached}:
             raise InvariantError("a pending node has no leader, or a leader's node is not pending")
+
+
+def _common(left: BlockTokens, right: BlockTokens) -> int:
+    """Tokens with which both begin."""
+    length = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        length += 1
+    return length

@@ -57,6 +57,7 @@ class Runner:
         """
         if not batch:
             return []
+        self.kv_cache.copy_blocks(batch.copies)
         sampling = [s for s in batch.sequences if s.samples]
         logits = self._logits(batch)
         if not sampling:
@@ -79,6 +80,7 @@ class Runner:
     @torch.inference_mode()
     def logits(self, batch: Batch) -> torch.Tensor:
         """Compute a step without sampling: [sequences with `samples`, vocab_size]."""
+        self.kv_cache.copy_blocks(batch.copies)
         return self._logits(batch)
 
     def _logits(self, batch: Batch) -> torch.Tensor:

@@ -136,7 +136,7 @@ class Scheduler:
                 plan.add_chunk(sequence)
         self._admit(plan)
         self._counts.steps += bool(plan.planned)
-        batch = Batch(self._counts.steps, tuple(plan.planned))
+        batch = Batch(self._counts.steps, tuple(plan.planned), self._blocks.take_copies())
         if batch:
             self._in_flight = batch, plan.sequences
         return batch

@@ -134,6 +134,21 @@ def test_what_left_the_tree_takes_no_children_and_no_block(
     assert tree.insert(node, (5, 6), pool.allocate()) is None
 
 
+def test_the_closest_child_begins_with_the_most_of_the_tokens() -> None:
+    pool = BlockPool(64)
+    tree = PrefixTree(pool)
+    for last in range(40):
+        tree.prove(store(tree, pool, 1, last)[1])
+    (pending,) = tree.reserve(tree.root, [(5, 6)])
+    unproven, _ = store(tree, pool, 7, 8)
+    assert tree.closest_child(tree.root, (1, 39))[1] == 2
+    assert tree.closest_child(tree.root, (1, 0)) == (find(tree, 1, 0)[0], 2)
+    assert tree.closest_child(tree.root, (1, 99))[1] == 1
+    for tokens in [(2, 1), (), pending.tokens, (7, 8)]:
+        assert tree.closest_child(tree.root, tokens)[1] == 0
+    assert len(unproven) == 1
+
+
 def test_eviction_takes_leaves_least_recently_used_first(tree: PrefixTree, pool: BlockPool) -> None:
     old, _ = store(tree, pool, 1, 1, 2, 2)
     new, _ = store(tree, pool, 1, 1, 3, 3)

@@ -448,13 +448,61 @@ def test_a_finished_prefix_is_found() -> None:
     assert sim.scheduler.stats.cached_tokens == 12
 
 
-def test_an_equal_prompt_still_computes_its_last_block() -> None:
+def test_an_equal_prompt_still_computes_its_last_token() -> None:
     sim = Simulation(config())
     for name in "ab":
         sim.add(request(name, PREFIX))
         sim.drain()
-    assert sim.ended["b"].cached_tokens == 8
+    assert sim.ended["b"].cached_tokens == 11
     sim.check_answers()
+
+
+def test_the_start_of_a_block_that_another_goes_on_with_is_copied() -> None:
+    sim = Simulation(config())
+    sim.add(request("a", (*PREFIX, 1, 2, 3, 4)))
+    sim.drain()
+    sim.add(request("b", (*PREFIX, 1, 2, 9, 9, 9)))
+    batch = sim.step()
+    assert (sizes(batch), batch.sequences[0].start) == ({"b": 3}, 14)
+    (copy,) = batch.copies
+    assert copy.target == batch.sequences[0].block_table[3] != copy.source
+    assert sim.step().copies == ()
+    sim.drain()
+    sim.check_answers()
+    assert sim.ended["b"].cached_tokens == 14
+
+
+def test_the_first_block_may_be_shared_in_part_too() -> None:
+    sim = Simulation(config())
+    sim.add(request("a", (1, 2, 3, 4)))
+    sim.drain()
+    sim.add(request("b", (1, 2, 3, 5, 6)))
+    assert sizes(sim.step()) == {"b": 2}
+    sim.drain()
+    sim.check_answers()
+
+
+def test_a_block_that_is_copied_may_be_evicted_in_the_same_step() -> None:
+    sim = Simulation(config(num_blocks=4))
+    sim.add(request("a", (1, 2, 3, 4), max_tokens=1))
+    sim.drain()
+    sim.add(request("b", (1, 2, 9) + (7,) * 12, max_tokens=1))  # all four blocks
+    batch = sim.step()
+    assert batch.copies[0].source in batch.sequences[0].block_table
+    assert batch.sequences[0].start == 2
+    sim.drain()
+    sim.check_answers()
+
+
+def test_what_no_logits_have_proven_is_not_copied() -> None:
+    sim = Simulation(config(max_num_batched_tokens=5))
+    sim.add(request("a", 12))
+    sim.step()  # its first block is written, but no token was sampled after it
+    sim.add(request("b", (*request("a", 12).token_ids[:3], 1)))
+    sim.step()
+    batch = sim.step()
+    assert batch.copies == ()
+    assert {s.request_id: s.start for s in batch.sequences} == {"a": 10, "b": 0}
 
 
 def test_generated_blocks_are_found_too() -> None:

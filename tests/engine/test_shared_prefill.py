@@ -48,29 +48,26 @@ def interleaved() -> list[Prompt]:
 
 
 def distinct_tokens(prompts: Sequence[Prompt], block_size: int) -> tuple[int, int]:
-    """Fewest and most tokens to compute if no full block is computed again to be shared.
+    """Fewest tokens to compute, and the most if only full blocks are shared.
 
-    Every row computes the 1 to `block_size` tokens after the last block that it could share.
-    The two numbers differ where these tokens are a full block that a longer row needs too: the
-    longer row shares it if it comes later.
+    At the fewest, no token is computed twice after the same ones before it, but the last one of
+    each prompt, which every row computes to have its logits. At the most, every row computes the
+    1 to `block_size` tokens after the last full block that it could share.
     """
-    tree: dict[tuple[int, Prompt], int] = {}
-    ends: set[int] = set()
+    fewest, before = 0, Prompt()
+    for prompt in sorted(prompts):
+        pairs = zip(before, prompt, strict=False)
+        shared_tokens = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        fewest += max(1, len(prompt) - shared_tokens)
+        before = prompt
+    nodes: dict[tuple[int, Prompt], int] = {}
     rests = 0
     for prompt in prompts:
         node, depth = 0, (len(prompt) - 1) // block_size
         for start in range(0, depth * block_size, block_size):
-            node = tree.setdefault((node, prompt[start : start + block_size]), len(tree) + 1)
+            node = nodes.setdefault((node, prompt[start : start + block_size]), len(nodes) + 1)
         rests += len(prompt) - depth * block_size
-    for prompt in prompts:
-        blocks = [prompt[i : i + block_size] for i in range(0, len(prompt), block_size)]
-        at: int | None = 0
-        for block in blocks:
-            at = tree.get((at, block)) if at is not None else None
-        if at is not None:
-            ends.add(at)
-    most = len(tree) * block_size + rests
-    return most - len(ends) * block_size, most
+    return fewest, len(nodes) * block_size + rests
 
 
 def computed_tokens(prompts: Sequence[Prompt], config: SchedulerConfig, max_tokens: int = 2) -> int:
@@ -114,24 +111,31 @@ JOBS = {
 }
 
 
+# Here every row but the first comes when the block that it shares in part has been proven.
+SHARED_TO_THE_TOKEN = ("one system prompt", "few-shot", "nothing shared")
+
+
 @pytest.mark.parametrize("max_num_seqs", [32, 1_000])
 @pytest.mark.parametrize("budget", [96, 512, 8_192])
 @pytest.mark.parametrize("block_size", [8, 16, 32])
 @pytest.mark.parametrize("job", JOBS)
-def test_no_shared_block_is_computed_twice(
+def test_no_shared_token_is_computed_twice(
     job: str, block_size: int, budget: int, max_num_seqs: int
 ) -> None:
     prompts = JOBS[job]()
     fewest, most = distinct_tokens(prompts, block_size)
-    assert fewest == most, "the job leaves no room for two answers"
-    assert computed_tokens(prompts, limits(block_size, budget, max_num_seqs)) == most
+    computed = computed_tokens(prompts, limits(block_size, budget, max_num_seqs))
+    if job in SHARED_TO_THE_TOKEN:
+        assert computed == fewest
+    else:
+        assert fewest <= computed <= most
 
 
 @pytest.mark.quick
-def test_the_expected_number_counts_full_blocks_once_and_rests_for_each_row() -> None:
+def test_the_expected_number_counts_shared_tokens_once_and_the_last_one_for_each_row() -> None:
     assert distinct_tokens([(1, 2, 3, 4, 5), (1, 2, 3, 4, 6)], 4) == (6, 6)
-    assert distinct_tokens([(1, 2, 3, 4, 5), (1, 2, 3, 9, 5)], 2) == (8, 8)
-    assert distinct_tokens([(1, 2), (1, 2)], 2) == (4, 4)
+    assert distinct_tokens([(1, 2, 3, 4, 5), (1, 2, 3, 9, 5)], 2) == (7, 8)
+    assert distinct_tokens([(1, 2), (1, 2)], 2) == (3, 4)
     assert distinct_tokens([(1, 2), (1, 2, 3)], 2) == (3, 5)
 
 

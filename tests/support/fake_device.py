@@ -74,7 +74,10 @@ class FakeDevice:
             self._append(request.request_id, token_id)
 
     def execute(self, batch: Batch) -> list[SampledToken]:
-        """Run one step: all reads see the memory as it was before the step."""
+        """Run one step: its copies first, then all reads, then all writes."""
+        copied = [(copy.target, list(self._slots[copy.source])) for copy in batch.copies]
+        for target, slots in copied:
+            self._slots[target] = slots
         sampled: list[SampledToken] = []
         writes: dict[tuple[int, int], int | str] = {}
         for planned in batch.sequences:
