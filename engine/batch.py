@@ -86,8 +86,10 @@ class SampledToken:
     """What a step gave for one sequence that samples.
 
     Attributes:
-        token_id: the token, or -1 where `nan_logits`.
+        token_id: the token, or -1 where there is none.
         nan_logits: the logits were not finite, so no token can be trusted.
+        out_of_memory: there was no memory to compute the sequence; also of one that does not
+            sample in this step.
         logprobs: where the sequence asks for them and the token can be trusted.
     """
 
@@ -95,3 +97,4 @@ class SampledToken:
     token_id: int
     nan_logits: bool = False
     logprobs: SampledLogprobs | None = None
+    out_of_memory: bool = False

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
 from engine.detokenizer import StopStringWatch, decode, load_tokenizer
-from engine.errors import ConfigError, EngineError, RequestError
+from engine.errors import ROW_ERRORS, ConfigError, EngineError, RequestError
 from engine.house import check_kernels_package
 from engine.kv_cache import KVCache
 from engine.kv_format import choose_kv_format
 from engine.loading import load_model, resolve_model
 from engine.memory import size_kv_pool
 from engine.messages import EngineStats, TokenCounts
+from engine.micro_batches import MicroBatches
 from engine.request import FinishReason, Request, RequestOutput
 from engine.runner import Runner
 from engine.scheduler import Scheduler, SchedulerConfig
@@ -76,6 +77,7 @@ class Engine:
             self.loaded.config, num_blocks, config.block_size, kv_format, self.loaded.device
         )
         self.runner = Runner(self.loaded, self.kv_cache, threads=config.threads)
+        self._steps = MicroBatches(lambda batch: self.runner.execute(batch), budget)
         self.scheduler = Scheduler(
             SchedulerConfig(
                 num_blocks=num_blocks,
@@ -129,6 +131,7 @@ class Engine:
             waiting=scheduler.num_waiting,
             step_seconds=self._times.seconds,
             step_buckets=self._times.buckets,
+            out_of_memory=self._steps.failures,
             **dataclasses.asdict(scheduler.stats),
         )
 
@@ -141,7 +144,7 @@ class Engine:
                 raise EngineError("the scheduler has requests but plans no work: a bug")
             return []
         outputs = []
-        for sequence in self.scheduler.retire(batch, self.runner.execute(batch)):
+        for sequence in self.scheduler.retire(batch, self._steps.execute(batch)):
             if self._found_stop_string(sequence) and sequence.finish_reason is None:
                 self.scheduler.finish(sequence.request_id, FinishReason.STOP)
             if sequence.finish_reason is not None:
@@ -201,11 +204,7 @@ class Engine:
             cached_tokens=sequence.cached_tokens,
             completion_tokens=len(sequence.output_token_ids),
             error_code=sequence.error_code,
-            error_message=(
-                "the model's logits were not finite, so no token can be trusted"
-                if sequence.error_code == "nan_logits"
-                else None
-            ),
+            error_message=ROW_ERRORS.get(sequence.error_code or ""),
             logprobs=(
                 self._texts.describe(sequence.output_token_ids, sequence.logprobs) if asks else None
             ),

@@ -60,3 +60,11 @@ class RequestError(EngineError):
         super().__init__(message)
         self.code = code
         self.field = field
+
+
+# What a sequence that was begun may end with, by its code.
+ROW_ERRORS = {
+    "nan_logits": "the model's logits were not finite, so no token can be trusted",
+    "out_of_memory": "there was no memory to compute even one of its tokens; leave more of it "
+    "free beside the KV cache (--gpu-memory-utilization, --num-blocks)",
+}

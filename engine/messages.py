@@ -106,6 +106,7 @@ class EngineStats:
         step_seconds: time spent in steps since the start.
         step_buckets: how many steps took at most each of `STEP_BUCKETS` seconds; not cumulative,
             and one more for the longer ones.
+        out_of_memory: times that a step, or a part of it, found no memory.
     """
 
     running: int = 0
@@ -120,6 +121,7 @@ class EngineStats:
     preemptions: int = 0
     step_seconds: float = 0.0
     step_buckets: tuple[int, ...] = ()
+    out_of_memory: int = 0
 
 
 STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

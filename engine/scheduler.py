@@ -172,7 +172,10 @@ class Scheduler:
                 continue
             token = tokens.get(planned.request_id)
             if token is not None and token.nan_logits:
-                self._fail(sequence)
+                self._blocks.distrust(sequence)
+                self._fail(sequence, "nan_logits")
+            elif token is not None and token.out_of_memory:
+                self._fail(sequence, "out_of_memory")
             elif token is not None and planned.samples:
                 self._advance(planned, sequence, token)
             else:
@@ -315,10 +318,9 @@ class Scheduler:
         elif len(outputs) >= sequence.max_output_tokens:
             self._mark_ended(sequence, FinishReason.LENGTH)
 
-    def _fail(self, sequence: Sequence) -> None:
-        """End a sequence whose logits were not finite; nothing that it wrote is shared."""
-        sequence.error_code = "nan_logits"
-        self._blocks.distrust(sequence)
+    def _fail(self, sequence: Sequence, code: str) -> None:
+        """End a sequence with an error; nothing that it wrote in this step is shared."""
+        sequence.error_code = code
         self._mark_ended(sequence, FinishReason.ERROR)
 
     def _mark_ended(self, sequence: Sequence, reason: FinishReason) -> None:

@@ -71,6 +71,7 @@ def _summed(former: EngineStats, latest: EngineStats) -> EngineStats:
         cached_tokens=former.cached_tokens + latest.cached_tokens,
         generated_tokens=former.generated_tokens + latest.generated_tokens,
         preemptions=former.preemptions + latest.preemptions,
+        out_of_memory=former.out_of_memory + latest.out_of_memory,
         step_seconds=former.step_seconds + latest.step_seconds,
         step_buckets=tuple(map(sum, zip(former.step_buckets, buckets, strict=True))),
     )

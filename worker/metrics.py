@@ -102,6 +102,9 @@ def _engine(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield _gauge("pagemill_kv_blocks_capacity", "KV blocks that there are", stats.blocks_total)
     yield _counter("pagemill_preemptions", "Times a request lost its KV blocks", stats.preemptions)
+    yield _counter(
+        "pagemill_out_of_memory", "Times a step found no memory and was cut", stats.out_of_memory
+    )
     yield _step_histogram(stats)
     yield _counter(
         "pagemill_engine_restarts",

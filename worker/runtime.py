@@ -39,7 +39,9 @@ from worker.workload import Outcome, Workload
 log = logging.getLogger("pagemill.worker")
 
 COMMIT_AGAIN_SECONDS = 1.0  # between two tries to commit a chunk
-OF_THE_WORKER = frozenset({"kv_cache_too_small"})  # errors that another worker need not give
+OF_THE_WORKER = frozenset(
+    {"kv_cache_too_small", "out_of_memory"}
+)  # errors that another worker need not give
 
 
 class Worker:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from engine.errors import ROW_ERRORS
 from jobs.cli.app import app
 from jobs.errors import JobsError
 from jobs.records import Counts
@@ -72,5 +73,5 @@ def test_every_error_code_of_a_row_is_on_the_page() -> None:
     }
     assert len(codes) > 20
     codes -= {"duplicate_request"}  # of a caller of the engine, never of a row
-    for code in sorted(codes | {"nan_logits", "engine_error", "cancelled", "expired"}):
+    for code in sorted(codes | ROW_ERRORS.keys() | {"engine_error", "cancelled", "expired"}):
         assert f"`{code}`" in OUTPUT_PAGE, code

@@ -15,7 +15,8 @@ def stats(**more):
         **{
             "running": 3, "waiting": 4, "blocks_used": 5, "blocks_cached": 6, "blocks_total": 99,
             "steps": 78, "prompt_tokens": 100, "cached_tokens": 40, "generated_tokens": 50,
-            "preemptions": 2, "step_seconds": 1.5, "step_buckets": BUCKETS, **more,
+            "preemptions": 2, "step_seconds": 1.5, "step_buckets": BUCKETS, "out_of_memory": 7,
+            **more,
         }
     )  # fmt: skip
 
@@ -55,7 +56,8 @@ def test_the_counts_of_the_next_engine_are_added():
     assert meter.restarts == 1
     assert meter.totals() == stats(
         running=1, steps=156, prompt_tokens=200, cached_tokens=80, generated_tokens=100,
-        preemptions=4, step_seconds=3.0, step_buckets=tuple(2 * n for n in BUCKETS),
+        preemptions=4, out_of_memory=14, step_seconds=3.0,
+        step_buckets=tuple(2 * n for n in BUCKETS),
     )  # fmt: skip
 
 

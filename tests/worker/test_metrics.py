@@ -28,7 +28,7 @@ SNAPSHOT = Snapshot(
     engine=EngineStats(
         running=8, waiting=3, blocks_used=40, blocks_cached=20, blocks_total=100, steps=6,
         prompt_tokens=1000, cached_tokens=910, generated_tokens=500, preemptions=2,
-        step_seconds=1.25, step_buckets=(1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2),
+        out_of_memory=3, step_seconds=1.25, step_buckets=(1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2),
     ),
     engine_restarts=1,
     tokens_per_second=123.5,
@@ -64,7 +64,7 @@ def test_every_number_is_where_it_belongs():
         "tokens_per_second": 123.5, "prefix_cache_hit_ratio": 0.91,
         "requests_running": 8, "requests_waiting": 3,
         "kv_blocks_used": 40, "kv_blocks_cached": 20, "kv_blocks_capacity": 100,
-        "preemptions_total": 2, "engine_restarts_total": 1,
+        "preemptions_total": 2, "engine_restarts_total": 1, "out_of_memory_total": 3,
         "chunks_held": 2, "lease_age_seconds": 12.5,
         "heartbeat_age_seconds": 0.5, "heartbeat_failures_total": 4,
     }  # fmt: skip

@@ -73,7 +73,7 @@ def events() -> dict[str, set[str]]:
     """Fields by event, from every `extra={"event": …}` in the source."""
     found: dict[str, set[str]] = {}
     ours = [ROOT / "jobs" / f"{name}.py" for name in ("finalize", "periodic", "sweep")]
-    ours.append(ROOT / "engine" / "process.py")
+    ours += [ROOT / "engine" / f"{name}.py" for name in ("micro_batches", "process")]
     for path in [*(ROOT / "worker").glob("*.py"), *ours]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(node, ast.Dict):

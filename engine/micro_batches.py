@@ -1,0 +1,174 @@
+"""Steps that go on when memory is short, computed in micro-batches, one after the other.
+
+What a step needs beyond weights and KV pool grows with its tokens, so one that finds no memory
+is cut in half, and again, down to a single token. To compute parts of it twice is right: each
+token writes its keys and values to a slot of its own and reads those of its own and of earlier
+positions only, so what a failed attempt wrote, wholly or by half, is written over with the same
+before anybody reads it; and what is drawn depends on seed and position alone. Micro-batches
+keep the order of the batch: no token reads what a later one of them writes.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from engine.batch import Batch, SampledToken, ScheduledSequence
+from kernels.greedy import NO_TOKEN
+
+log = logging.getLogger("pagemill.engine")
+
+Execute = Callable[[Batch], list[SampledToken]]
+
+# Sound steps after which a size twice as large is tried. A step in vain doubles them.
+FIRST_PROBE, LAST_PROBE = 8, 1024
+# Waits, once in a step, before a sequence of which not one token can be computed is given up:
+# whoever else took the memory may give it back.
+WAIT_SECONDS = (0.1, 1.0)
+
+# Memory of a CPU, of the CUDA runtime, of cuBLAS and of C++.
+_SIGNS = (
+    "can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+)  # fmt: skip
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory of the device or of the host ran out."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+
+
+class StepSize:
+    """Most tokens to compute at once, halved where memory runs out and doubled after a while.
+
+    Without it, every step would fail first where memory stays short.
+
+    Args:
+        whole: most tokens of a step.
+    """
+
+    def __init__(self, whole: int) -> None:
+        self.limit = self._whole = whole
+        self._probe, self._sound = FIRST_PROBE, 0
+
+    def halve(self, tokens: int) -> None:
+        """So many tokens, two or more, were too many."""
+        self.limit = -(-tokens // 2)
+
+    def step_ended(self, sound: bool) -> None:
+        """A step is computed; `sound` if memory did not run out in it."""
+        if not sound:
+            self._probe, self._sound = min(2 * self._probe, LAST_PROBE), 0
+            return
+        self._sound += 1
+        if self.limit == self._whole:
+            if self._sound == LAST_PROBE:
+                self._probe = FIRST_PROBE
+        elif self._sound == self._probe:
+            self.limit, self._sound = min(2 * self.limit, self._whole), 0
+
+
+class MicroBatches:
+    """Computes steps, in as many pieces as memory asks for.
+
+    Args:
+        execute: computes a batch at once.
+        whole: most tokens of a step.
+
+    Attributes:
+        failures: times that memory ran out.
+    """
+
+    def __init__(self, execute: Execute, whole: int) -> None:
+        self._execute = execute
+        self._size = StepSize(whole)
+        self.failures = 0
+
+    def execute(self, batch: Batch) -> list[SampledToken]:
+        """Compute a step.
+
+        Returns:
+            What the tokens of the whole batch are, in its order. A sequence of which not one
+            token can be computed has an `out_of_memory` one, whether it samples or not.
+        """
+        before = self.failures
+        waits = list(WAIT_SECONDS)
+        sampled: list[SampledToken] = []
+        left = batch.sequences
+        while left:
+            piece, rest = _cut(left, self._size.limit)
+            tokens = self._try(replace(batch, sequences=piece))
+            if tokens is not None:
+                sampled += tokens
+                left = rest
+                continue
+            size = sum(len(s.token_ids) for s in piece)
+            if size > 1:
+                self._size.halve(size)
+            elif waits:
+                _wait(waits.pop(0))
+            else:
+                lost = piece[0].request_id
+                sampled.append(SampledToken(lost, NO_TOKEN, out_of_memory=True))
+                left = tuple(s for s in left if s.request_id != lost)
+        sound = self.failures == before
+        self._size.step_ended(sound)
+        if not sound:
+            _warn(batch, self._size.limit, sampled)
+        return sampled
+
+    def _try(self, batch: Batch) -> list[SampledToken] | None:
+        """What a batch gives; None if memory ran out."""
+        try:
+            return self._execute(batch)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Only here, without the error and the frames that it names, are their tensors gone.
+        self.failures += 1
+        # Where the device is a GPU, its pieces may fit together where none fits alone.
+        torch.cuda.empty_cache()
+        return None
+
+
+def _wait(seconds: float) -> None:
+    gc.collect()
+    time.sleep(seconds)
+
+
+def _cut(
+    sequences: tuple[ScheduledSequence, ...], limit: int
+) -> tuple[tuple[ScheduledSequence, ...], tuple[ScheduledSequence, ...]]:
+    """The first sequences with `limit` tokens, and the others; one of them may be in both."""
+    budget = limit
+    for index, sequence in enumerate(sequences):
+        if len(sequence.token_ids) <= budget:
+            budget -= len(sequence.token_ids)
+            continue
+        first, others = sequences[:index], sequences[index + 1 :]
+        if not budget:
+            return first, (sequence, *others)
+        head = replace(sequence, token_ids=sequence.token_ids[:budget], samples=False)
+        tail = replace(
+            sequence, token_ids=sequence.token_ids[budget:], start=sequence.start + budget
+        )
+        return (*first, head), (tail, *others)
+    return sequences, ()
+
+
+def _warn(batch: Batch, size: int, sampled: list[SampledToken]) -> None:
+    lost = sum(token.out_of_memory for token in sampled)
+    log.warning(
+        "step %d ran out of memory with %d tokens at once; it went on with %d at a time, and so "
+        "will the next ones%s",
+        batch.step, batch.num_tokens, size,
+        f"; {lost} sequences could not be computed at all" if lost else "",
+        extra={"event": "out_of_memory", "tokens": batch.num_tokens, "size": size, "lost": lost},
+    )  # fmt: skip
