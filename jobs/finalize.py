@@ -62,6 +62,10 @@ def drive(store: Store, storage: Storage, owner: str, job_id: str | None = None)
     for job in store.jobs_to_finalize():
         if job_id in (None, job):
             done += _attempt(store, storage, store.claim_finalization(job, owner), finalize_job)
+    for job, version in store.garbage():
+        if job_id in (None, job):
+            with _logged(job, "its garbage is not removed yet"):
+                remove_garbage(store, storage, job, version)
     return done
 
 
@@ -118,12 +122,23 @@ def finalize_job(store: Store, storage: Storage, lease: MergeLease) -> bool:
     chunks = store.chunks(job.id, lease.version)
     if not store.finish_job(lease, counts, _errors_of_stopped(folder, lease, chunks)):
         return False
-    collect(folder, lease.version, chunks, lease.merged)
     log.info(
         "job %s: version %d is published, %d rows", job.id, lease.version, rows,
         extra={"event": "job_published", "job_id": job.id, "version": lease.version, "rows": rows},
     )  # fmt: skip
     return True
+
+
+def remove_garbage(store: Store, storage: Storage, job_id: str, version: int) -> None:
+    """Remove what a version that has ended left behind, and tell SQL that it is done.
+
+    Raises:
+        StorageError: the storage is not there, or cannot be written.
+    """
+    folder = storage.job(store.job(job_id).folder)
+    merged = (record.merged for record in store.windows(job_id, version))
+    collect(folder, version, store.chunks(job_id, version), filter(None, merged))
+    store.forget_garbage(job_id, version)
 
 
 def _attempt(
@@ -134,23 +149,27 @@ def _attempt(
 ) -> int:
     if lease is None:
         return 0
-    try:
-        with _renewed(store, lease):
-            return int(step(store, storage, lease))
-    except OutputError as error:
-        extra = {"event": "job_failed", "job_id": lease.job_id}
-        log.error("job %s: %s", lease.job_id, error, extra=extra)
-        store.fail_job(lease.job_id, "output_incomplete", str(error), lease)
-    except JobsError as error:
-        extra = {"event": "job_unfinished", "job_id": lease.job_id}
-        log.warning(
-            "job %s: not finished yet, will be tried again: %s", lease.job_id, error, extra=extra
-        )
-    except Exception:
-        # One job that cannot be finished must not keep all others from it.
-        extra = {"event": "job_unfinished", "job_id": lease.job_id}
-        log.exception("job %s: not finished yet, will be tried again", lease.job_id, extra=extra)
+    with _logged(lease.job_id, "not finished yet"):
+        try:
+            with _renewed(store, lease):
+                return int(step(store, storage, lease))
+        except OutputError as error:
+            extra = {"event": "job_failed", "job_id": lease.job_id}
+            log.error("job %s: %s", lease.job_id, error, extra=extra)
+            store.fail_job(lease.job_id, "output_incomplete", str(error), lease)
     return 0
+
+
+@contextlib.contextmanager
+def _logged(job_id: str, what: str) -> Iterator[None]:
+    """One job that cannot be finished must not keep all others from it."""
+    extra = {"event": "job_unfinished", "job_id": job_id}
+    try:
+        yield
+    except JobsError as error:
+        log.warning("job %s: %s, will be tried again: %s", job_id, what, error, extra=extra)
+    except Exception:
+        log.exception("job %s: %s, will be tried again", job_id, what, extra=extra)
 
 
 @contextlib.contextmanager

@@ -215,6 +215,7 @@ class JobRecord:
         version: the version being worked on (or the last one), from 1.
         published_version: newest version that readers may open; None before the first.
         stop_reason: `cancelled` or `expired` once that was asked for, else None.
+        waiting_for: what it waits for at the moment, in a sentence; None while it goes on.
         counts: rows and tokens of the committed chunks and of the refused rows. While a chunk
             runs, its own counts are in the `chunks` table; see `JobProgress`.
         fingerprint: what decides the answers (`jobs.fingerprint`); None of jobs that an older
@@ -239,6 +240,7 @@ class JobRecord:
     stop_reason: str | None
     error_code: str | None
     error_message: str | None
+    waiting_for: str | None
     created_at: datetime
     started_at: datetime | None
     finalizing_at: datetime | None

@@ -41,7 +41,7 @@ from jobs.sqltypes import SafeText, UtcDateTime
 from jobs.states import ChunkState, JobState
 
 # The newest migration. `Database.check_revision` compares it with what a database says.
-SCHEMA_REVISION = "0003"
+SCHEMA_REVISION = "0004"
 
 metadata = MetaData(
     naming_convention={
@@ -112,6 +112,10 @@ jobs = Table(
     Column("stop_reason", String(16)),
     Column("error_code", String(64)),
     Column("error_message", SafeText),
+    # What the job waits for at the moment, in a sentence; NULL while it goes on.
+    Column("waiting_for", SafeText),
+    # The version that ended last, as long as its garbage is not removed.
+    Column("garbage_version", Integer),
     *_lease(),
     Column("created_at", UtcDateTime, nullable=False),
     Column("started_at", UtcDateTime),
@@ -236,6 +240,14 @@ CHUNK_IS_QUEUED = chunks.c.state == literal(ChunkState.QUEUED.value, literal_exe
 CHUNK_IS_RUNNING = chunks.c.state == literal(ChunkState.RUNNING.value, literal_execute=True)
 CHUNK_IS_HANDED_BACK = CHUNK_IS_QUEUED & (chunks.c.lease_epoch > literal(0, literal_execute=True))
 WINDOW_IS_UNMERGED = windows.c.merged.is_(None)
+JOB_HAS_GARBAGE = jobs.c.garbage_version.is_not(None)
+
+Index(
+    "ix_jobs_with_garbage",
+    jobs.c.id,
+    sqlite_where=JOB_HAS_GARBAGE,
+    postgresql_where=JOB_HAS_GARBAGE,
+)
 
 Index(
     "ix_windows_to_merge",

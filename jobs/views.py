@@ -47,7 +47,7 @@ SELECT
     CASE WHEN p.state = 'in_progress' THEN CAST(round(CAST(
         (p.rows_total - p.rows_done) * p.elapsed / nullif(p.rows_done - p.rows_at_start, 0)
     AS NUMERIC), 0) AS DOUBLE PRECISION) END AS eta_seconds,
-    p.error_code, p.error_message, p.published_version, p.output_path
+    p.error_code, p.error_message, p.published_version, p.output_path, p.waiting_for
 FROM (
     SELECT
         j.id{text} AS job_id, j.name{text} AS name, j.state{text} AS state, j.model{text} AS model,
@@ -71,7 +71,8 @@ FROM (
         {elapsed} AS elapsed,
         j.error_code{text} AS error_code, j.error_message{text} AS error_message,
         j.published_version,
-        j.folder || '/v' || j.published_version AS output_path
+        j.folder || '/v' || j.published_version AS output_path,
+        j.waiting_for{text} AS waiting_for
     FROM jobs AS j
     LEFT JOIN (
         SELECT

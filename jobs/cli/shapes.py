@@ -33,6 +33,7 @@ def job_json(job: JobRecord, storage: Storage) -> dict[str, Any]:
         "idempotency_key": job.idempotency_key,
         "priority": job.priority,
         "stop_reason": job.stop_reason,
+        "waiting_for": job.waiting_for,
         "error": None
         if job.error_code is None
         else {"code": job.error_code, "message": job.error_message},

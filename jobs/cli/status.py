@@ -94,6 +94,7 @@ def _described(progress: JobProgress, storage: Storage, trouble: str | None) -> 
     line("name", job.name)
     line("state", job.state)
     line("stopped because", job.stop_reason)
+    line("waits for", job.waiting_for)
     line("error", job.error_message and f"{job.error_message} [{job.error_code}]")
     line("model", job.model)
     line("input", job.input_uri)

@@ -103,12 +103,19 @@ def no_worker(deployment: Deployment, progress: JobProgress) -> str | None:
 
 
 def telling_of_workers(deployment: Deployment, display: Display) -> Display:
-    """The display, and a note on stderr each time that the job has had no worker for a while."""
+    """The display, and a note on stderr each time that the job has had no worker for a while.
+
+    A job that waits for something else is told of too.
+    """
     without_since: float | None = None
     told = False
+    waited_for: str | None = None
 
     def show(progress: JobProgress) -> None:
-        nonlocal without_since, told
+        nonlocal without_since, told, waited_for
+        if progress.job.waiting_for != waited_for:
+            waited_for = progress.job.waiting_for
+            note(f"The job waits for {waited_for}" if waited_for else "The job goes on")
         if progress.workers_alive:
             without_since, told = None, False
         elif without_since is None:

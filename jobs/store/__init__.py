@@ -31,7 +31,7 @@ from jobs.records import (
 )
 from jobs.sqltypes import database_now
 from jobs.states import JobState
-from jobs.store import control, finalize, leases, read, submit, sweep, workers
+from jobs.store import control, finalize, leases, moves, read, submit, sweep, workers
 from jobs.store.rows import ZERO
 
 __all__ = ["Store"]
@@ -163,6 +163,20 @@ class Store:
         return self._database.transact(
             lambda c: leases.commit_chunk(c, lease, part, counts, errors)
         )
+
+    def wait_for(self, job_id: str, what: str) -> None:
+        """Write down what a job that has not ended waits for.
+
+        The next chunk or window of it that is done clears it, and so does a change of its state.
+
+        Args:
+            what: a sentence; the last one counts.
+        """
+        self._database.transact(lambda c: moves.wait_for(c, job_id, what))
+
+    def wait_no_more(self, job_id: str, what: str) -> None:
+        """A job does not wait for that any more; nothing happens if another sentence is there."""
+        self._database.transact(lambda c: moves.wait_no_more(c, job_id, what))
 
     def models_wanted(self) -> list[str]:
         """The models for which chunks are queued."""
@@ -319,6 +333,15 @@ class Store:
             False if the job has ended, or is finalizing under another lease.
         """
         return self._database.transact(lambda c: finalize.fail_job(c, job_id, code, message, lease))
+
+    def garbage(self) -> list[tuple[str, int]]:
+        """(job id, version) of versions that ended and whose garbage may still be there."""
+        with self._database.read() as connection:
+            return finalize.garbage(connection)
+
+    def forget_garbage(self, job_id: str, version: int) -> None:
+        """The garbage of a version is removed."""
+        self._database.transact(lambda c: finalize.forget_garbage(c, job_id, version))
 
     # ---- control
 

@@ -13,11 +13,11 @@ from jobs.records import Counts, ErrorTally, MergeLease
 from jobs.sqltypes import database_now
 from jobs.states import TERMINAL, ChunkState, JobState
 from jobs.store import read
-from jobs.store.moves import lock_job, move_job, stop_chunks
+from jobs.store.moves import lock_job, move_job, stop_chunks, wait_no_more
 from jobs.store.row_errors import add_errors
 from jobs.store.rows import count_values, window_record
 from jobs.store.sweep import has_unmerged_windows, lease_is_free
-from jobs.tables import IN_WORKER, WINDOW_IS_UNMERGED, jobs, windows
+from jobs.tables import IN_WORKER, JOB_HAS_GARBAGE, WINDOW_IS_UNMERGED, jobs, windows
 
 _END_STATES = {
     None: JobState.COMPLETED,
@@ -71,6 +71,7 @@ def claim_window(
 
 def finish_window(connection: Connection, lease: MergeLease, merged: str) -> bool:
     assert lease.window is not None
+    wait_no_more(connection, lease.job_id)
     of_lease = (
         windows.c.job_id == lease.job_id,
         windows.c.version == lease.version,
@@ -149,6 +150,7 @@ def finish_job(
         end_state,
         *ours,
         published_version=lease.version,
+        garbage_version=lease.version,
         finished_at=database_now(),
         lease_expires_at=None,
         **count_values(counts),
@@ -195,6 +197,19 @@ def fail_job(
         # Whoever still runs a chunk learns at the next heartbeat that its lease is lost.
         stop_chunks(connection, job, ChunkState.QUEUED, ChunkState.RUNNING)
     return failed
+
+
+def garbage(connection: Connection) -> list[tuple[str, int]]:
+    query = select(jobs.c.id, jobs.c.garbage_version).where(JOB_HAS_GARBAGE).order_by(jobs.c.id)
+    return [(row.id, row.garbage_version) for row in connection.execute(query)]
+
+
+def forget_garbage(connection: Connection, job_id: str, version: int) -> None:
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job_id, jobs.c.garbage_version == version)
+        .values(garbage_version=None)
+    )
 
 
 def _of_live_version() -> ColumnElement[bool]:

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, func, select, update
 from jobs.errors import JobNotFound
 from jobs.records import Counts
 from jobs.sqltypes import database_now
-from jobs.states import CHUNK_MOVES, JOB_MOVES, ChunkState, JobState
+from jobs.states import CHUNK_MOVES, JOB_MOVES, TERMINAL, ChunkState, JobState
 from jobs.store.rows import count_values
 from jobs.tables import chunks, jobs, windows
 
@@ -47,7 +47,7 @@ def move_job(
     moved = connection.execute(
         update(jobs)
         .where(jobs.c.id == job_id, jobs.c.state.in_(sources), *conditions)
-        .values(state=target, **values)
+        .values(state=target, waiting_for=None, **values)
     )
     return moved.rowcount == 1
 
@@ -82,6 +82,8 @@ def hand_back_chunk(
     Args:
         job: the job's row, locked.
     """
+    # Its worker may be gone that waited; who else waits will say so again.
+    wait_no_more(connection, job.id)
     if job.state == JobState.CANCELLING:
         if not move_leased_chunk(connection, chunk.id, epoch, ChunkState.STOPPED, counts):
             return False
@@ -100,6 +102,29 @@ def hand_back_chunk(
     )
 
 
+def wait_for(connection: Connection, job_id: str, what: str) -> None:
+    """Write down what a job waits for; the last word counts."""
+    connection.execute(
+        update(jobs)
+        .where(
+            jobs.c.id == job_id,
+            jobs.c.state.not_in(TERMINAL),
+            jobs.c.waiting_for.is_distinct_from(what),
+        )
+        .values(waiting_for=what)
+    )
+
+
+def wait_no_more(connection: Connection, job_id: str, what: str | None = None) -> None:
+    """A job goes on.
+
+    Args:
+        what: only if it waits for that; None is for whatever it waits for.
+    """
+    waits = jobs.c.waiting_for.is_not(None) if what is None else jobs.c.waiting_for == what
+    connection.execute(update(jobs).where(jobs.c.id == job_id, waits).values(waiting_for=None))
+
+
 def count_off(connection: Connection, chunk: Row[Any], **job_values: Any) -> None:
     """One chunk of a (locked) job has come to its end."""
     connection.execute(
@@ -114,7 +139,7 @@ def count_off(connection: Connection, chunk: Row[Any], **job_values: Any) -> Non
     connection.execute(
         update(jobs)
         .where(jobs.c.id == chunk.job_id)
-        .values(chunks_left=jobs.c.chunks_left - 1, **job_values)
+        .values(chunks_left=jobs.c.chunks_left - 1, waiting_for=None, **job_values)
     )
     finalize_if_drained(connection, chunk.job_id)
 

@@ -33,8 +33,8 @@ def job_record(state: JobState = JobState.COMPLETED, **values: object) -> JobRec
         id="job_a", name=None, state=state, model="m", input_uri="-", folder="job_a", options={},
         seed=1, priority=0, version=1, published_version=1, total_rows=10, chunks_total=1,
         chunks_left=0, counts=Counts(), stop_reason=None, error_code=None, error_message=None,
-        created_at=START, started_at=None, finalizing_at=None, finished_at=None, deadline_at=None,
-        cancel_requested_at=None,
+        waiting_for=None, created_at=START, started_at=None, finalizing_at=None, finished_at=None,
+        deadline_at=None, cancel_requested_at=None,
     )  # fmt: skip
     return dataclasses.replace(record, **values)  # type: ignore[arg-type]
 

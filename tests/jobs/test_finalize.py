@@ -80,6 +80,19 @@ def check_complete(job: PlayedJob) -> None:
         assert len(content) == file["bytes"]
 
 
+def check_clean(job: PlayedJob) -> None:
+    """Nothing is left that SQL does not name; hidden files count."""
+    folder = job.storage.job(job.store.job(job.id).folder)
+    parts = {chunk.part for chunk in job.store.chunks(job.id)}
+    merged = {window.merged for window in job.store.windows(job.id)}
+    left = {
+        f"{name}/{p.name}" for name in ("_parts", "_windows") for p in folder.at(name).iterdir()
+    }
+    assert left == parts | merged | {f"{path}.json" for path in merged}
+    assert list(folder.at("_spool").glob("*/*")) == []
+    assert job.id not in dict(job.store.garbage())
+
+
 @pytest.mark.quick
 def test_a_finished_job_is_published(store: Store, storage: Storage) -> None:
     job = add_job(store, storage, WINDOWS)
@@ -194,6 +207,7 @@ EFFECTS: list[tuple[type, str]] = [
     (JobFolder, "remove"),
     (Store, "finish_window"),
     (Store, "finish_job"),
+    (Store, "forget_garbage"),
 ]
 
 
@@ -226,6 +240,9 @@ def test_a_crash_at_any_point_is_made_good_by_repeating(
     while len(reached) >= number:
         number += 1
         job = add_job(hasty, storage, WINDOWS)
+        lease = job.claim()
+        job.spool(lease, job.rows_of(lease))
+        job.finish(lease)
         job.finish_all()
         with pytest.MonkeyPatch.context() as patch:
             reached = crash_at(patch, number, after)
@@ -235,6 +252,8 @@ def test_a_crash_at_any_point_is_made_good_by_repeating(
                 assert len(reached) == number
         drive_to_end(job)
         check_complete(job)
+        drive(hasty, storage, "next", job.id)
+        check_clean(job)
 
     assert set(reached) == {name for _, name in EFFECTS}
     assert number > 12

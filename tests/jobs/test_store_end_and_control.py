@@ -301,6 +301,7 @@ def test_a_retry_opens_the_next_version(
         "stop_reason",
         "error_code",
         "error_message",
+        "waiting_for",
         "started_at",
         "finalizing_at",
         "finished_at",
