@@ -77,7 +77,9 @@ class Engine:
             self.loaded.config, num_blocks, config.block_size, kv_format, self.loaded.device
         )
         self.runner = Runner(self.loaded, self.kv_cache, threads=config.threads)
-        self._steps = MicroBatches(lambda batch: self.runner.execute(batch), budget)
+        self._steps = MicroBatches(
+            lambda batch: self.runner.execute(batch), self.kv_cache.copy_blocks, budget
+        )
         self.scheduler = Scheduler(
             SchedulerConfig(
                 num_blocks=num_blocks,

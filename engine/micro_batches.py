@@ -19,11 +19,13 @@ from dataclasses import replace
 import torch
 
 from engine.batch import Batch, SampledToken, ScheduledSequence
+from engine.blocks import BlockCopy
 from kernels.greedy import NO_TOKEN
 
 log = logging.getLogger("pagemill.engine")
 
 Execute = Callable[[Batch], list[SampledToken]]
+Copy = Callable[[tuple[BlockCopy, ...]], None]
 
 # Sound steps after which a size twice as large is tried. A step in vain doubles them.
 FIRST_PROBE, LAST_PROBE = 8, 1024
@@ -79,15 +81,17 @@ class MicroBatches:
     """Computes steps, in as many pieces as memory asks for.
 
     Args:
-        execute: computes a batch at once.
+        execute: computes a batch without copies at once.
+        copy: copies blocks.
         whole: most tokens of a step.
 
     Attributes:
         failures: times that memory ran out.
     """
 
-    def __init__(self, execute: Execute, whole: int) -> None:
+    def __init__(self, execute: Execute, copy: Copy, whole: int) -> None:
         self._execute = execute
+        self._copy = copy
         self._size = StepSize(whole)
         self.failures = 0
 
@@ -98,13 +102,15 @@ class MicroBatches:
             What the tokens of the whole batch are, in its order. A sequence of which not one
             token can be computed has an `out_of_memory` one, whether it samples or not.
         """
+        # Once, whatever fails later: a source may be written to in the same step.
+        self._copy(batch.copies)
         before = self.failures
         waits = list(WAIT_SECONDS)
         sampled: list[SampledToken] = []
         left = batch.sequences
         while left:
             piece, rest = _cut(left, self._size.limit)
-            tokens = self._try(replace(batch, sequences=piece))
+            tokens = self._try(replace(batch, sequences=piece, copies=()))
             if tokens is not None:
                 sampled += tokens
                 left = rest

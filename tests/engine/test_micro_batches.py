@@ -211,7 +211,7 @@ def test_whatever_fails_no_token_is_computed_for_a_wrong_place(
     sim = Simulation(
         config(num_blocks=24, max_num_batched_tokens=budget, enable_prefix_caching=caching)
     )
-    execute = sim.device.execute
+    execute = copy = sim.device.execute
     limits = limits[::-1]
 
     def limited(batch: Batch) -> list[SampledToken]:
@@ -219,7 +219,8 @@ def test_whatever_fails_no_token_is_computed_for_a_wrong_place(
             raise MemoryError
         return execute(batch)
 
-    sim.device.execute = MicroBatches(limited, budget).execute  # type: ignore[method-assign]
+    steps = MicroBatches(limited, lambda copies: copy(Batch(0, (), copies)), budget)
+    sim.device.execute = steps.execute  # type: ignore[method-assign]
     for n, length in enumerate(prompts):
         prompt = tuple(1 + i % 5 for i in range(length))
         sim.add(Request(f"r{n}", prompt, SamplingParams(1 + n % 5, ignore_eos=n % 2 == 0)))
