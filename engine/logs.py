@@ -90,7 +90,7 @@ class JsonFormatter(logging.Formatter):
     def _traceback(self, record: logging.LogRecord) -> str:
         assert record.exc_info
         try:
-            return self.formatException(record.exc_info)
+            return record.exc_text or self.formatException(record.exc_info)
         except Exception:  # an exception whose parts cannot be shown
             return f"{record.exc_info[0].__name__}, whose traceback cannot be shown"  # type: ignore[union-attr]
 

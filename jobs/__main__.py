@@ -14,7 +14,9 @@ def main() -> None:
     try:
         with while_loading():
             from jobs.cli.app import app
+            from jobs.cli.group import uncaught
             from jobs.cli.shell_init import asked_at_start_up, shell_init
+        sys.excepthook = uncaught
         if shell := asked_at_start_up(sys.argv[1:]):
             shell_init(shell)
         else:

@@ -5,7 +5,6 @@ Everything that a URL can have wrong is found here, before anything is submitted
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from jobs.errors import SettingsError
-from jobs.shown_urls import ENCODE_PASSWORDS, without_password
+from jobs.shown_urls import ENCODE_PASSWORDS, each_url, without_password
 
 VARIABLE = "PAGEMILL_BROKER_URL"
 _TLS_KEYS = frozenset(
@@ -78,8 +77,7 @@ def shown_broker(url: str) -> str:
 
     It may be one that cannot be parsed: everything that can be a password is hidden.
     """
-    # A `;` before anything but a URL stands in a password.
-    return ";".join(map(without_password, re.split(r";(?=[A-Za-z+]+://)", url)))
+    return ";".join(map(without_password, each_url(url)))
 
 
 def _split(url: str, shown: str) -> tuple[SplitResult, dict[str, str]]:

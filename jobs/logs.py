@@ -12,6 +12,9 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from jobs.scrubbing import scrub_logs
+from jobs.settings import urls_in_env
+
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 # What a record has by itself; everything else came through `extra=`.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -28,6 +31,7 @@ def configure_logging(process: str, *, as_json: bool = False, level: str = "info
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(process) if as_json else logging.Formatter(_TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    scrub_logs(urls_in_env())
     logging.captureWarnings(True)
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -55,5 +59,5 @@ class JsonLines(logging.Formatter):
             if name not in _OWN:
                 fields.setdefault(name, value)
         if record.exc_info and record.exc_info[0] is not None:
-            fields["exception"] = self.formatException(record.exc_info)
+            fields["exception"] = record.exc_text or self.formatException(record.exc_info)
         return json.dumps(fields, default=str)

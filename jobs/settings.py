@@ -121,6 +121,11 @@ class Settings:
         return shown_broker(self.broker_url)
 
 
+def urls_in_env(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Every URL that the environment holds, and whose secrets nobody may be shown."""
+    return tuple(value for value in env.values() if "://" in value)
+
+
 def _seconds(env: Mapping[str, str], name: str) -> float:
     try:
         return float(env[name])

@@ -6,6 +6,7 @@ certain which part is a secret, all that can be one is hidden.
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
@@ -67,10 +68,17 @@ def shown_input(given: str) -> str:
     return without_password(given) if "://" in given else given
 
 
+def each_url(urls: str) -> list[str]:
+    """The URLs of a list with `;` between them; before anything else a `;` is in a password."""
+    return re.split(r";(?=[A-Za-z+]+://)", urls)
+
+
 def scrubbed(text: str, url: str) -> str:
-    """Another's message about a URL, without that URL's secrets."""
-    text = text.replace(url, without_password(url))
-    for secret in sorted(_secrets(url), key=len, reverse=True):
+    """Another's message about a URL, or about several (see `each_url`), without their secrets."""
+    urls = each_url(url)
+    for one in urls:
+        text = text.replace(one, without_password(one))
+    for secret in sorted(set().union(*map(_secrets, urls)), key=len, reverse=True):
         # A short one is hidden where it is a word; else a password `e` would spoil every word.
         wanted = re.escape(secret) if len(secret) > 3 else rf"(?<!\w){re.escape(secret)}(?!\w)"
         text = re.sub(wanted, HIDDEN, text)
@@ -136,4 +144,5 @@ def _secrets(url: str) -> set[str]:
     found |= {quote_plus(text) for text in found}
     # Drivers escape line feeds, or write spaces for them.
     found |= {repr(text)[1:-1] for text in found} | {" ".join(text.split()) for text in found}
+    found |= {json.dumps(text)[1:-1] for text in found}
     return {text for text in found if text}

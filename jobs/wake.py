@@ -19,6 +19,7 @@ from jobs.broker_url import parse_broker_url
 from jobs.errors import BrokerError
 from jobs.records import WakeUp
 from jobs.settings import Settings
+from jobs.shown_urls import scrubbed
 
 RUN_CHUNK = "pagemill.run_chunk"
 
@@ -125,6 +126,7 @@ class Sender:
         except Exception as error:  # whatever a broker's client raises
             self._disconnect()
             said = str(error).strip().rstrip(".") or type(error).__name__
+            said = scrubbed(said, self._settings.broker_url)
             raise BrokerError(
                 f"the broker {self._settings.shown_broker_url} cannot be used: {said}"
             ) from error

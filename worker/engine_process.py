@@ -38,7 +38,7 @@ class EngineProcess:
                 [sys.executable, "-P", "-m", "engine", str(engine_in), str(engine_out)],
                 pass_fds=(engine_in, engine_out),
                 stdin=subprocess.DEVNULL,
-                env={**PATIENT_THREADS, **os.environ, **(env or {})},
+                env={**PATIENT_THREADS, **_without_credentials(), **(env or {})},
             )
         finally:
             os.close(engine_in)
@@ -86,3 +86,16 @@ class EngineProcess:
             status = self._process.wait()
         self._reader.close()
         return status
+
+
+def _without_credentials() -> dict[str, str]:
+    """This process's environment without what opens the database and the broker.
+
+    The engine reads files of models that come from elsewhere, and needs neither.
+    """
+    return {name: value for name, value in os.environ.items() if name not in _CREDENTIALS}
+
+
+_CREDENTIALS = frozenset(
+    {"PAGEMILL_DATABASE_URL", "PAGEMILL_BROKER_URL", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE"}
+)

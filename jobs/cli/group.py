@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import traceback
+from types import TracebackType
 from typing import Any
 
 import typer
@@ -71,10 +72,24 @@ class Commands(Helpful):
             raise typer.Exit(BROKEN_PIPE) from None
         except JobsError as error:
             if ctx.params.get("debug"):
-                note(traceback.format_exc().rstrip())
+                note(_traceback(error))
             else:
                 note(f"Error: {error}")
             raise typer.Exit(error.exit_code) from None
+
+
+def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Shows an error that nobody foresaw, as Python does; for `sys.excepthook`."""
+    note(_traceback(error))
+
+
+def _traceback(error: BaseException) -> str:
+    """Of this error and those behind it, which may quote a URL with its password."""
+    from jobs.scrubbing import Sieve
+    from jobs.settings import urls_in_env
+
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return Sieve((*urls_in_env(), *(word for word in sys.argv if "://" in word)))(text)
 
 
 def _stdout_failed(error: OSError) -> int:

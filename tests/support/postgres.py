@@ -34,6 +34,40 @@ def drop_role(name: str) -> None:
     _administer(_server(), f"DROP ROLE IF EXISTS {name}")
 
 
+@contextmanager
+def owned_with_a_password(url: str, name: str, password: str) -> Iterator[str]:
+    """The URL of a database for a new role that owns it, and is asked for its password."""
+    database = make_url(url).database
+    quoted = password.replace("'", "''")
+    _administer(
+        _server(),
+        f"CREATE ROLE {name} LOGIN PASSWORD '{quoted}'",
+        f"ALTER DATABASE {database} OWNER TO {name}",
+    )
+    try:
+        _ask_for_a_password(name)
+        yield make_url(url).set(username=name, password=password).render_as_string(False)
+    finally:
+        _administer(_server(), f"ALTER DATABASE {database} OWNER TO CURRENT_USER")
+        _administer(make_url(url).set(drivername="postgresql+psycopg"), f"DROP OWNED BY {name}")
+        drop_role(name)
+
+
+def _ask_for_a_password(name: str) -> None:
+    """A server of our own lets everybody in else."""
+    if GIVEN in os.environ:
+        return
+    engine = create_engine(_server())
+    try:
+        with engine.connect() as connection:
+            rules = Path(connection.exec_driver_sql("SHOW hba_file").scalar_one())
+    finally:
+        engine.dispose()
+    rule = f"local all {name} scram-sha-256\n"
+    rules.write_text(rule + rules.read_text())
+    _administer(_server(), "SELECT pg_reload_conf()")
+
+
 def client_folder() -> Path:
     """Where `psql` is: the one that came with our server, or that of the machine."""
     if GIVEN not in os.environ:
