@@ -220,6 +220,7 @@ class JobRecord:
             runs, its own counts are in the `chunks` table; see `JobProgress`.
         fingerprint: what decides the answers (`jobs.fingerprint`); None of jobs that an older
             pagemill submitted.
+        paused_at: since when no chunk of it is begun; only while it is queued or in progress.
     """
 
     id: str
@@ -249,6 +250,7 @@ class JobRecord:
     cancel_requested_at: datetime | None
     fingerprint: str | None = None
     idempotency_key: str | None = None
+    paused_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +351,8 @@ class Renewal:
 
     Attributes:
         lost: chunks whose lease is no longer ours: stop, publish nothing.
-        stopping: chunks that we hold, but whose job is being cancelled or expires: hand back.
+        stopping: chunks that we hold, but whose job is paused, being cancelled, or expires: hand
+            back.
     """
 
     lost: frozenset[str] = frozenset()

@@ -33,6 +33,9 @@ class ChunkState(StrEnum):
 
 TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.EXPIRED, JobState.CANCELLED})
 
+# States in which a queued chunk may be begun, unless the job is paused.
+HAS_WORK = (JobState.QUEUED, JobState.IN_PROGRESS)
+
 # `cancelling` also carries an expiry to its end: `jobs.stop_reason` says which of the two it is.
 JOB_MOVES: dict[JobState, frozenset[JobState]] = {
     JobState.VALIDATING: frozenset({JobState.QUEUED, JobState.FAILED}),

@@ -41,7 +41,7 @@ from jobs.sqltypes import SafeText, UtcDateTime
 from jobs.states import ChunkState, JobState
 
 # The newest migration. `Database.check_revision` compares it with what a database says.
-SCHEMA_REVISION = "0004"
+SCHEMA_REVISION = "0005"
 
 metadata = MetaData(
     naming_convention={
@@ -125,6 +125,8 @@ jobs = Table(
     Column("cancel_requested_at", UtcDateTime),
     Column("fingerprint", String(64)),
     Column("idempotency_key", String(MAX_KEY)),
+    # Beside the state, which stays one of OpenAI's; only of a job that is queued or in progress.
+    Column("paused_at", UtcDateTime),
     PrimaryKeyConstraint("id"),
     CheckConstraint(_one_of("state", JobState), name="state"),
     CheckConstraint(_one_of("stop_reason", STOP_REASONS), name="stop_reason"),

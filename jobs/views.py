@@ -44,10 +44,10 @@ SELECT
     CAST(round(CAST(
         (p.completion_tokens - p.tokens_at_start) / nullif(p.elapsed, 0)
     AS NUMERIC), 3) AS DOUBLE PRECISION) AS tokens_per_second,
-    CASE WHEN p.state = 'in_progress' THEN CAST(round(CAST(
+    CASE WHEN p.state = 'in_progress' AND p.paused_at IS NULL THEN CAST(round(CAST(
         (p.rows_total - p.rows_done) * p.elapsed / nullif(p.rows_done - p.rows_at_start, 0)
     AS NUMERIC), 0) AS DOUBLE PRECISION) END AS eta_seconds,
-    p.error_code, p.error_message, p.published_version, p.output_path, p.waiting_for
+    p.error_code, p.error_message, p.published_version, p.output_path, p.waiting_for, p.paused_at
 FROM (
     SELECT
         j.id{text} AS job_id, j.name{text} AS name, j.state{text} AS state, j.model{text} AS model,
@@ -72,7 +72,8 @@ FROM (
         j.error_code{text} AS error_code, j.error_message{text} AS error_message,
         j.published_version,
         j.folder || '/v' || j.published_version AS output_path,
-        j.waiting_for{text} AS waiting_for
+        j.waiting_for{text} AS waiting_for,
+        j.paused_at
     FROM jobs AS j
     LEFT JOIN (
         SELECT

@@ -22,7 +22,7 @@ class Stop(Enum):
     """Why a chunk is left before it is done."""
 
     HAND_BACK = "handed back"  # this worker leaves at once
-    JOB_STOPPING = "job is being cancelled or expires"
+    JOB_STOPPING = "job is paused, cancelled or overdue"
     LEASE_LOST = "lease lost"  # another worker has the chunk: write nothing more
 
 

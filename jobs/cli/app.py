@@ -13,6 +13,7 @@ from jobs.cli import (
     database,
     errors,
     listing,
+    pause,
     results,
     retry,
     run,
@@ -78,6 +79,8 @@ app.command("list")(listing.list_jobs)
 app.command("results")(results.results)
 app.command("errors")(errors.errors)
 app.command("cancel")(cancel.cancel)
+app.command("pause")(pause.pause)
+app.command("resume")(pause.resume)
 app.command("retry")(retry.retry)
 app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)

@@ -38,15 +38,21 @@ class Deployment:
         mend(self.store)
         finalize.drive(self.store, self.storage, self.owner, job_id)
 
-    def wake(self, model: str) -> None:
-        """Send the first wake-ups for queued chunks; the sweepers of the workers send the rest."""
+    def wake(self, model: str, lost: bool = False) -> None:
+        """Send the first wake-ups for queued chunks; the sweepers of the workers send the rest.
+
+        Args:
+            lost: those that were sent so far brought nothing.
+        """
         if not self.settings.has_broker:
             return
         from jobs.wake import wake_workers
 
         try:
             wake_workers(
-                self.settings, model, lambda limit: self.store.chunks_to_wake(limit, model=model)
+                self.settings,
+                model,
+                lambda limit: self.store.chunks_to_wake(limit, model=model, lost=lost),
             )
         except (BrokerError, DatabaseError) as error:
             note(

@@ -10,7 +10,7 @@ import typer
 from jobs.cli.console import keep_whole, note, one_line, show, squeezable, table
 from jobs.cli.deployment import opened
 from jobs.cli.options import Json
-from jobs.cli.shapes import job_json, unanswered
+from jobs.cli.shapes import job_json, shown_state, unanswered
 from jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _table(jobs: list[JobRecord]) -> Table:
     for job in jobs:
         cells: list[str | Text] = [
             job.id,
-            job.state,
+            shown_state(job),
             f"{job.counts.completed:,}/{job.total_rows:,}",
             f"{unanswered(job.counts):,}",
             job.created_at.astimezone().strftime("%Y-%m-%d %H:%M"),

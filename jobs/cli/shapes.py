@@ -45,6 +45,7 @@ def job_json(job: JobRecord, storage: Storage) -> dict[str, Any]:
                 "finalizing_at",
                 "finished_at",
                 "deadline_at",
+                "paused_at",
                 "cancel_requested_at",
             )
         },
@@ -67,6 +68,11 @@ def output_path(job: JobRecord, storage: Storage) -> str | None:
         return None
     folder = storage.job(job.folder)
     return str(folder.at(layout.version_folder(job.published_version)))
+
+
+def shown_state(job: JobRecord) -> str:
+    """`in_progress`, or `in_progress (paused)`."""
+    return job.state.value if job.paused_at is None else f"{job.state} (paused)"
 
 
 def exit_code(job: JobRecord) -> int:

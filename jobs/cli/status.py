@@ -10,13 +10,13 @@ import typer
 from jobs.cli.console import note, say
 from jobs.cli.deployment import opened
 from jobs.cli.options import JobId, Json
-from jobs.cli.shapes import cached_share, output_path, progress_json
+from jobs.cli.shapes import cached_share, output_path, progress_json, shown_state
 from jobs.cli.watching import (
     Display,
     follow,
     no_worker,
     progress_display,
-    telling_of_workers,
+    telling_why_it_waits,
 )
 from jobs.ctrl_c import INTERRUPTED
 
@@ -53,7 +53,7 @@ def status(
                     follow(deployment, job_id, _json_lines(storage))
                     return
                 with progress_display() as display:
-                    follow(deployment, job_id, telling_of_workers(deployment, display))
+                    follow(deployment, job_id, telling_why_it_waits(deployment, display))
             except KeyboardInterrupt:
                 note(f"Not watching any more; job {job_id} goes on")
                 raise typer.Exit(INTERRUPTED) from None
@@ -92,7 +92,7 @@ def _described(progress: JobProgress, storage: Storage, trouble: str | None) -> 
 
     line("job", job.id)
     line("name", job.name)
-    line("state", job.state)
+    line("state", shown_state(job))
     line("stopped because", job.stop_reason)
     line("waits for", job.waiting_for)
     line("error", job.error_message and f"{job.error_message} [{job.error_code}]")
@@ -115,7 +115,7 @@ def _described(progress: JobProgress, storage: Storage, trouble: str | None) -> 
         line("workers", trouble or f"{progress.workers_alive:,} alive")
     line("version", f"{job.version} (published: {job.published_version or 'none yet'})")
     line("output", output_path(job, storage))
-    for name in ("created", "started", "finished", "deadline"):
+    for name in ("created", "started", "finished", "deadline", "paused"):
         moment = getattr(job, f"{name}_at")
         line(name, moment and moment.astimezone().isoformat(" ", "seconds"))
     return "\n".join(lines)

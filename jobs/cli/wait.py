@@ -10,7 +10,7 @@ from jobs.cli.console import note
 from jobs.cli.deployment import opened
 from jobs.cli.options import JobId
 from jobs.cli.shapes import exit_code, summary
-from jobs.cli.watching import follow, no_worker, progress_display, telling_of_workers
+from jobs.cli.watching import follow, is_paused, no_worker, progress_display, telling_why_it_waits
 from jobs.ctrl_c import INTERRUPTED
 
 TIMED_OUT = 124  # as timeout(1) ends
@@ -35,12 +35,15 @@ def wait(
         job_id = deployment.store.job(job_id).id
         try:
             with progress_display() as display:
-                ended = follow(deployment, job_id, telling_of_workers(deployment, display), timeout)
+                ended = follow(
+                    deployment, job_id, telling_why_it_waits(deployment, display), timeout
+                )
         except KeyboardInterrupt:
             note(f"Not waiting any more; job {job_id} goes on (`pagemill cancel {job_id}` ends it)")
             raise typer.Exit(INTERRUPTED) from None
         if ended is None:
-            hint = no_worker(deployment, deployment.store.progress(job_id))
+            progress = deployment.store.progress(job_id)
+            hint = is_paused(progress.job) or no_worker(deployment, progress)
             note(f"Job {job_id} has not ended within {timeout:g} s; {hint or 'it goes on'}")
             raise typer.Exit(TIMED_OUT)
         note(summary(ended.job))

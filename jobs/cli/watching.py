@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from jobs.cli.console import console, note, plural
 from jobs.cli.deployment import Deployment
-from jobs.cli.shapes import cached_share, unanswered
+from jobs.cli.shapes import cached_share, shown_state, unanswered
 from jobs.cli.worker import worker_hint
 from jobs.errors import DatabaseUnavailable
-from jobs.states import JobState
+from jobs.states import HAS_WORK, JobState
 
 if TYPE_CHECKING:
-    from jobs.records import JobProgress
+    from jobs.records import JobProgress, JobRecord
 
 POLL_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
@@ -95,24 +95,35 @@ def _wants_settling(progress: JobProgress) -> bool:
 def no_worker(deployment: Deployment, progress: JobProgress) -> str | None:
     """A sentence, if a job has work that no living worker will do; None if that is not so."""
     job = progress.job
-    if progress.workers_alive or job.state not in (JobState.QUEUED, JobState.IN_PROGRESS):
+    if progress.workers_alive or job.state not in HAS_WORK or job.paused_at is not None:
         return None
     others = sorted({worker.model for worker in deployment.store.workers()})
     served = f" (there are workers of {', '.join(others)})" if others else ""
     return f"no worker of {job.model} is alive{served}; start one with `{worker_hint(job)}`"
 
 
-def telling_of_workers(deployment: Deployment, display: Display) -> Display:
+def is_paused(job: JobRecord) -> str | None:
+    """A sentence, if nothing of a job is begun because it is paused."""
+    if job.paused_at is None:
+        return None
+    since = job.paused_at.astimezone().isoformat(" ", "seconds")
+    return f"job {job.id} is paused since {since}; `pagemill resume {job.id}` lets it go on"
+
+
+def telling_why_it_waits(deployment: Deployment, display: Display) -> Display:
     """The display, and a note on stderr each time that the job has had no worker for a while.
 
-    A job that waits for something else is told of too.
+    A job that is paused, or waits for something else, is told of too.
     """
     without_since: float | None = None
-    told = False
+    told = told_pause = False
     waited_for: str | None = None
 
     def show(progress: JobProgress) -> None:
-        nonlocal without_since, told, waited_for
+        nonlocal without_since, told, told_pause, waited_for
+        if (sentence := is_paused(progress.job)) and not told_pause:
+            note(sentence)
+        told_pause = sentence is not None
         if progress.job.waiting_for != waited_for:
             waited_for = progress.job.waiting_for
             note(f"The job waits for {waited_for}" if waited_for else "The job goes on")
@@ -150,7 +161,7 @@ class Speed:
 def progress_line(progress: JobProgress, speed: float | None) -> str:
     """`in_progress  12/60 rows answered  2 errors  85 tokens/s  prefix cache 83%`."""
     counts, job = progress.counts, progress.job
-    parts = [f"{job.state}", f"{counts.completed:,}/{job.total_rows:,} rows answered"]
+    parts = [shown_state(job), f"{counts.completed:,}/{job.total_rows:,} rows answered"]
     if without := unanswered(counts):
         parts.append(plural(without, "error"))
     if speed is not None and job.state is JobState.IN_PROGRESS:
@@ -199,7 +210,7 @@ def _lines() -> Display:
         nonlocal said, said_at
         rate = speed.of(progress)
         state, now = progress.job.state, time.monotonic()
-        news = (state, progress.counts)
+        news = (state, progress.counts, progress.job.paused_at)
         if news == said or (said[:1] == (state,) and now - said_at < LINE_SECONDS):
             return
         said, said_at = news, now

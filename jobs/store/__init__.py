@@ -113,7 +113,8 @@ class Store:
         """Lease the best free chunk of a model, or None if there is none.
 
         The job of the highest priority comes first, then the one with the fewest running chunks,
-        then the oldest; in it, the lowest ordinal. A queued job is in progress from then on.
+        then the oldest; in it, the lowest ordinal. Paused jobs are passed over. A queued job is in
+        progress from then on.
         """
         return self._database.transact(
             lambda c: leases.claim_chunk(c, worker_id, model, self._lease_seconds)
@@ -354,6 +355,24 @@ class Store:
             StateConflict: the job is finalizing, or has ended in another way.
         """
         return self._database.transact(lambda c: control.request_cancel(c, job_id, reason))
+
+    def pause(self, job_id: str) -> JobRecord:
+        """Let no chunk of a job be begun until it is resumed; workers hand running ones back.
+
+        Its deadline goes on. Asking again changes nothing.
+
+        Raises:
+            StateConflict: the job is neither queued nor in progress.
+        """
+        return self._database.transact(lambda c: control.pause(c, job_id))
+
+    def resume(self, job_id: str) -> JobRecord:
+        """Let a paused job go on; nothing changes if it is not paused.
+
+        Raises:
+            StateConflict: the job is neither queued nor in progress.
+        """
+        return self._database.transact(lambda c: control.resume(c, job_id))
 
     def reopen(self, job_id: str, plan: Plan, retried: Counts = ZERO) -> JobRecord:
         """Open a completed, cancelled or expired job again, for its next version.

@@ -1,20 +1,20 @@
-"""What a person, or a deadline, may do to a job: cancel, expire, open again."""
+"""What a person, or a deadline, may do to a job: cancel, expire, pause, open again."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row
+from sqlalchemy import ColumnElement, Connection, Row, update
 
 from jobs.errors import StateConflict
 from jobs.records import Counts, JobRecord, Plan
 from jobs.sqltypes import database_now
-from jobs.states import TERMINAL, ChunkState, JobState
+from jobs.states import HAS_WORK, TERMINAL, ChunkState, JobState
 from jobs.store import read
 from jobs.store.moves import finalize_if_drained, lock_job, move_job, stop_chunks
 from jobs.store.rows import count_values, counts_of
 from jobs.store.submit import insert_plan
-from jobs.tables import STOP_REASONS
+from jobs.tables import STOP_REASONS, jobs
 
 CANCELLED = "cancelled"
 
@@ -46,6 +46,30 @@ def stop_job(
     stop_chunks(connection, job, ChunkState.QUEUED)
     finalize_if_drained(connection, job.id)
     return True
+
+
+def pause(connection: Connection, job_id: str) -> JobRecord:
+    job = _lock_unfinished(connection, job_id, "paused")
+    if job.paused_at is None:
+        connection.execute(update(jobs).where(jobs.c.id == job_id).values(paused_at=database_now()))
+    return read.job(connection, job_id)
+
+
+def resume(connection: Connection, job_id: str) -> JobRecord:
+    job = _lock_unfinished(connection, job_id, "resumed")
+    if job.paused_at is not None:
+        connection.execute(update(jobs).where(jobs.c.id == job_id).values(paused_at=None))
+    return read.job(connection, job_id)
+
+
+def _lock_unfinished(connection: Connection, job_id: str, done: str) -> Row[Any]:
+    job = lock_job(connection, job_id)
+    if job.state not in HAS_WORK:
+        raise StateConflict(
+            f"job {job_id} is {job.state} and cannot be {done}; only a job that is queued or in "
+            "progress can"
+        )
+    return job
 
 
 def reopen(

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, 
 
 from jobs.records import ChunkLease, Counts, ErrorTally, Renewal
 from jobs.sqltypes import database_now
-from jobs.states import ChunkState, JobState
+from jobs.states import HAS_WORK, ChunkState, JobState
 from jobs.store.moves import (
     count_off,
     hand_back_chunk,
@@ -25,14 +25,14 @@ from jobs.store.row_errors import add_errors
 from jobs.store.rows import added_counts, count_values
 from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, COUNT_NAMES, IN_WORKER, chunks, jobs
 
-HAS_WORK = (JobState.QUEUED, JobState.IN_PROGRESS)
+_MAY_BEGIN = (jobs.c.state.in_(HAS_WORK), jobs.c.paused_at.is_(None))
 
 # Jobs that a claim looks at. The first one has a free chunk, unless others claim at this moment.
 CANDIDATES = 100
 
 
 def jobs_by_turn(model: str | None, *chunk_is_wanted: ColumnElement[bool]) -> Select[Any]:
-    """Jobs with a queued chunk, in the order in which they are served.
+    """Jobs with a queued chunk that are not paused, in the order in which they are served.
 
     Higher priority first; then the job with the fewest running chunks, so that equal jobs get
     equal shares of the workers; then the oldest.
@@ -45,7 +45,7 @@ def jobs_by_turn(model: str | None, *chunk_is_wanted: ColumnElement[bool]) -> Se
     running = select(func.count()).where(of_job, CHUNK_IS_RUNNING).scalar_subquery()
     query = (
         select(jobs.c.id, jobs.c.state, jobs.c.priority)
-        .where(jobs.c.state.in_(HAS_WORK), _any_queued(*chunk_is_wanted))
+        .where(*_MAY_BEGIN, _any_queued(*chunk_is_wanted))
         .order_by(
             jobs.c.priority.desc(),
             # There may be thousands of queued jobs: nothing runs in them, no need to count.
@@ -91,7 +91,7 @@ def renew(
     seconds: float,
 ) -> Renewal:
     rows = connection.execute(
-        select(chunks.c.id, chunks.c.lease_epoch, jobs.c.state)
+        select(chunks.c.id, chunks.c.lease_epoch, jobs.c.state, jobs.c.paused_at)
         .join(jobs, jobs.c.id == chunks.c.job_id)
         .where(
             chunks.c.id.in_(held),
@@ -101,7 +101,11 @@ def renew(
         .order_by(chunks.c.id)
         .with_for_update(of=chunks)
     ).all()
-    ours = {row.id: row.state for row in rows if row.lease_epoch == held[row.id][0]}
+    ours = {
+        row.id: row.state == JobState.CANCELLING or row.paused_at is not None
+        for row in rows
+        if row.lease_epoch == held[row.id][0]
+    }
     if ours:
         connection.execute(
             update(chunks)
@@ -120,9 +124,7 @@ def renew(
         )
     return Renewal(
         lost=frozenset(held.keys() - ours.keys()),
-        stopping=frozenset(
-            chunk_id for chunk_id, state in ours.items() if state == JobState.CANCELLING
-        ),
+        stopping=frozenset(chunk_id for chunk_id, stops in ours.items() if stops),
     )
 
 
@@ -154,12 +156,7 @@ def commit_chunk(
 
 
 def models_wanted(connection: Connection) -> list[str]:
-    query = (
-        select(jobs.c.model)
-        .where(jobs.c.state.in_(HAS_WORK), _any_queued())
-        .distinct()
-        .order_by(jobs.c.model)
-    )
+    query = select(jobs.c.model).where(*_MAY_BEGIN, _any_queued()).distinct().order_by(jobs.c.model)
     return list(connection.scalars(query))
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, func, select, update
 from jobs.errors import JobNotFound
 from jobs.records import Counts
 from jobs.sqltypes import database_now
-from jobs.states import CHUNK_MOVES, JOB_MOVES, TERMINAL, ChunkState, JobState
+from jobs.states import CHUNK_MOVES, HAS_WORK, JOB_MOVES, TERMINAL, ChunkState, JobState
 from jobs.store.rows import count_values
 from jobs.tables import chunks, jobs, windows
 
@@ -42,7 +42,12 @@ def move_job(
     *conditions: ColumnElement[bool],
     **values: Any,
 ) -> bool:
-    """Move a job to a state, from any state that may go there; False if it is in another."""
+    """Move a job to a state, from any state that may go there; False if it is in another.
+
+    A pause ends where no chunk is left to be begun.
+    """
+    if target not in HAS_WORK:
+        values["paused_at"] = None
     sources = [state for state, targets in JOB_MOVES.items() if target in targets]
     moved = connection.execute(
         update(jobs)

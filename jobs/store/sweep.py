@@ -15,9 +15,9 @@ from sqlalchemy import ColumnElement, Connection, bindparam, exists, or_, select
 from jobs.database import Database
 from jobs.records import WakeUp
 from jobs.sqltypes import database_now
-from jobs.states import JobState
+from jobs.states import HAS_WORK, JobState
 from jobs.store.control import stop_job
-from jobs.store.leases import HAS_WORK, jobs_by_turn
+from jobs.store.leases import jobs_by_turn
 from jobs.store.moves import finalize_if_drained, hand_back_chunk, lock_job
 from jobs.store.rows import counts_of
 from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, WINDOW_IS_UNMERGED, chunks, jobs, windows

@@ -26,6 +26,11 @@ def upgrade() -> None:
         sqlite_where=has_garbage,
         postgresql_where=has_garbage,
     )
+    create_view()
+
+
+def create_view() -> None:
+    """The view as it is from this revision on."""
     _create_view(
         outer=", p.waiting_for",
         inner=",\n        j.waiting_for{text} AS waiting_for",

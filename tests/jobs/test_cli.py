@@ -231,6 +231,7 @@ def test_status_as_json_has_the_documented_shape(cli: CommandLine) -> None:
         "fingerprint": status["fingerprint"],
         "idempotency_key": None,
         "priority": 0,
+        "waiting_for": None,
         "stop_reason": None,
         "error": None,
     }
@@ -242,6 +243,7 @@ def test_status_as_json_has_the_documented_shape(cli: CommandLine) -> None:
     }
     assert {name for name, value in times.items() if not value} == {
         "deadline_at",
+        "paused_at",
         "cancel_requested_at",
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from hypothesis.stateful import (
 from jobs.database import Database, upgrade
 from jobs.errors import StateConflict
 from jobs.records import ChunkLease, Counts, MergeLease
-from jobs.states import TERMINAL, ChunkState, JobState
+from jobs.states import HAS_WORK, TERMINAL, ChunkState, JobState
 from tests.support.job_queue_model import (
     POSTGRES_TRIGGERS,
     SQLITE_TRIGGERS,
@@ -92,7 +93,7 @@ class JobQueue(RuleBasedStateMachine):
             chunk
             for job in jobs
             for chunk in chunks_of[job.id]
-            if job.model == model and chunk.state == ChunkState.QUEUED
+            if job.model == model and chunk.state == ChunkState.QUEUED and not job.paused_at
         ]
         lease = self.store.claim_chunk(worker, model)
         assert (lease is None) == (not waiting)
@@ -109,7 +110,8 @@ class JobQueue(RuleBasedStateMachine):
         held = self.model.holds(lease)
         renewal = self.store.renew(lease.owner, {lease.chunk_id: (lease.epoch, counts)})
         assert (lease.chunk_id in renewal.lost) == (not held)
-        stopping = held and self.store.job(lease.job_id).state == JobState.CANCELLING
+        job = self.store.job(lease.job_id)
+        stopping = held and (job.state == JobState.CANCELLING or job.paused_at is not None)
         assert (lease.chunk_id in renewal.stopping) == stopping
         if held:
             assert self.model.chunk(lease).counts == counts
@@ -170,6 +172,7 @@ class JobQueue(RuleBasedStateMachine):
         for wake_up in woken:
             states = {chunk.id: chunk.state for chunk in self.store.chunks(wake_up.job_id)}
             assert states[wake_up.chunk_id] == ChunkState.QUEUED
+            assert self.store.job(wake_up.job_id).paused_at is None
 
     @rule(job_id=jobs)
     def deadline_passes(self, job_id: str) -> None:
@@ -196,6 +199,29 @@ class JobQueue(RuleBasedStateMachine):
         assert before.state in (JobState.QUEUED, JobState.IN_PROGRESS)
         running = any(c.state == ChunkState.RUNNING for c in self.store.chunks(job_id))
         assert after.state == (JobState.CANCELLING if running else JobState.FINALIZING)
+
+    @rule(job_id=jobs)
+    def pause(self, job_id: str) -> None:
+        before = self.store.job(job_id)
+        try:
+            after = self.store.pause(job_id)
+        except StateConflict:
+            assert before.state not in HAS_WORK
+            return
+        assert before.state in HAS_WORK
+        assert after == replace(before, paused_at=before.paused_at or after.paused_at)
+        assert after.paused_at is not None
+
+    @rule(job_id=jobs)
+    def resume(self, job_id: str) -> None:
+        before = self.store.job(job_id)
+        try:
+            after = self.store.resume(job_id)
+        except StateConflict:
+            assert before.state not in HAS_WORK
+            return
+        assert before.state in HAS_WORK
+        assert after == replace(before, paused_at=None)
 
     @rule(job_id=jobs)
     def fail(self, job_id: str) -> None:
@@ -300,6 +326,9 @@ class JobQueue(RuleBasedStateMachine):
             self.back.expire_leases()
             self.back.expire_merge_leases()
             self.store.requeue_expired()
+            for job in self.model.all_jobs():
+                if job.paused_at is not None:
+                    self.store.resume(job.id)
             for model in self.store.models_wanted():
                 while (lease := self.store.claim_chunk("last", model)) is not None:
                     assert self.store.commit_chunk(lease, "p", Counts(completed=ROWS))

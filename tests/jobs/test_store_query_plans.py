@@ -94,6 +94,8 @@ def live_through_everything(back: StoreUnderTest) -> None:
     assert store.requeue_expired() == 1
     store.progress("job_large")
     store.list_jobs([JobState.QUEUED])
+    store.pause("job_large")
+    store.resume("job_large")
     store.expire_overdue()
     small = back.add((1,), model="other")
     back.complete(small.id)

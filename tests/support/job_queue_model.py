@@ -9,7 +9,7 @@ from sqlalchemy import select, text
 from jobs import tables
 from jobs.database import Database
 from jobs.records import ChunkLease, ChunkRecord, Counts, JobRecord, MergeLease, WindowRecord
-from jobs.states import CHUNK_MOVES, JOB_MOVES, TERMINAL, ChunkState, JobState
+from jobs.states import CHUNK_MOVES, HAS_WORK, JOB_MOVES, TERMINAL, ChunkState, JobState
 from jobs.store import rows
 from tests.support.job_store import StoreUnderTest
 
@@ -123,6 +123,7 @@ class JobQueueModel:
             self.counts_are_those_of_what_was_committed(job, chunks)
             self.only_a_job_that_works_has_open_chunks(job, chunks)
             self.the_views_agree(job, chunks)
+            assert job.paused_at is None or job.state in HAS_WORK
         assert all(number <= 1 for number in self.commits.values())
 
     def chunks_left_is_right(

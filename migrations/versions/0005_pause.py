@@ -1,0 +1,122 @@
+"""Jobs can be paused, and those who poll see it.
+
+Revision 0005. `job_progress` ends with `paused_at`, and tells no time to the end meanwhile.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import context, op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute("DROP VIEW job_progress")
+    op.add_column("jobs", sa.Column("paused_at", sa.DateTime(timezone=True)))
+    op.execute(JOB_PROGRESS.format(**WRITTEN[op.get_bind().dialect.name]))
+
+
+def downgrade() -> None:
+    before = context.script.get_revision(down_revision).module
+    op.execute("DROP VIEW job_progress")
+    op.drop_column("jobs", "paused_at")
+    before.create_view()
+
+
+# The view as `jobs.views` had it at this revision.
+WRITTEN = {
+    "sqlite": {
+        "text": "",
+        "elapsed": "(julianday(coalesce(j.finished_at, 'now')) - julianday(j.started_at)) * 86400",
+        "handed_back": " INDEXED BY ix_chunks_handed_back",
+    },
+    "postgresql": {
+        "text": "::text",
+        "elapsed": "extract(epoch FROM coalesce(j.finished_at, statement_timestamp())"
+        " - j.started_at)::double precision",
+        "handed_back": "",
+    },
+}
+
+JOB_PROGRESS = """\
+CREATE VIEW job_progress AS
+SELECT
+    p.job_id, p.name, p.state, p.model, p.priority, p.version,
+    p.rows_total, p.rows_completed, p.rows_failed, p.rows_cancelled, p.rows_expired, p.rows_done,
+    CAST(p.rows_done * 1000 / nullif(p.rows_total, 0) AS DOUBLE PRECISION) / 10 AS percent,
+    p.prompt_tokens, p.cached_tokens, p.completion_tokens,
+    p.chunks_total, p.chunks_done, p.chunks_running, p.chunks_queued, p.workers,
+    p.created_at, p.started_at, p.finished_at, p.deadline_at,
+    CAST(round(CAST(p.elapsed AS NUMERIC), 3) AS DOUBLE PRECISION) AS elapsed_seconds,
+    CAST(round(CAST(
+        (p.rows_done - p.rows_at_start) / nullif(p.elapsed, 0)
+    AS NUMERIC), 3) AS DOUBLE PRECISION) AS rows_per_second,
+    CAST(round(CAST(
+        (p.completion_tokens - p.tokens_at_start) / nullif(p.elapsed, 0)
+    AS NUMERIC), 3) AS DOUBLE PRECISION) AS tokens_per_second,
+    CASE WHEN p.state = 'in_progress' AND p.paused_at IS NULL THEN CAST(round(CAST(
+        (p.rows_total - p.rows_done) * p.elapsed / nullif(p.rows_done - p.rows_at_start, 0)
+    AS NUMERIC), 0) AS DOUBLE PRECISION) END AS eta_seconds,
+    p.error_code, p.error_message, p.published_version, p.output_path, p.waiting_for, p.paused_at
+FROM (
+    SELECT
+        j.id{text} AS job_id, j.name{text} AS name, j.state{text} AS state, j.model{text} AS model,
+        j.priority, j.version,
+        j.total_rows AS rows_total,
+        j.completed + coalesce(b.completed, 0) AS rows_completed,
+        j.failed + coalesce(b.failed, 0) AS rows_failed,
+        j.cancelled + coalesce(b.cancelled, 0) AS rows_cancelled,
+        j.expired + coalesce(b.expired, 0) AS rows_expired,
+        j.completed + j.failed + j.cancelled + j.expired + coalesce(b.done, 0) AS rows_done,
+        j.rows_at_start,
+        j.prompt_tokens + coalesce(b.prompt_tokens, 0) AS prompt_tokens,
+        j.cached_tokens + coalesce(b.cached_tokens, 0) AS cached_tokens,
+        j.completion_tokens + coalesce(b.completion_tokens, 0) AS completion_tokens,
+        j.tokens_at_start,
+        j.chunks_total, j.chunks_done,
+        coalesce(b.running, 0) AS chunks_running,
+        j.chunks_left - coalesce(b.running, 0) AS chunks_queued,
+        coalesce(b.workers, 0) AS workers,
+        j.created_at, j.started_at, j.finished_at, j.deadline_at,
+        {elapsed} AS elapsed,
+        j.error_code{text} AS error_code, j.error_message{text} AS error_message,
+        j.published_version,
+        j.folder || '/v' || j.published_version AS output_path,
+        j.waiting_for{text} AS waiting_for,
+        j.paused_at
+    FROM jobs AS j
+    LEFT JOIN (
+        SELECT
+            c.job_id,
+            CAST(sum(c.running) AS INTEGER) AS running,
+            CAST(count(DISTINCT c.worker) AS INTEGER) AS workers,
+            CAST(sum(c.completed) AS BIGINT) AS completed,
+            CAST(sum(c.failed) AS BIGINT) AS failed,
+            CAST(sum(c.cancelled) AS BIGINT) AS cancelled,
+            CAST(sum(c.expired) AS BIGINT) AS expired,
+            CAST(sum(c.completed + c.failed + c.cancelled + c.expired) AS BIGINT) AS done,
+            CAST(sum(c.prompt_tokens) AS BIGINT) AS prompt_tokens,
+            CAST(sum(c.cached_tokens) AS BIGINT) AS cached_tokens,
+            CAST(sum(c.completion_tokens) AS BIGINT) AS completion_tokens
+        FROM (
+            SELECT
+                job_id, 1 AS running, lease_owner AS worker,
+                completed, failed, cancelled, expired,
+                prompt_tokens, cached_tokens, completion_tokens
+            FROM chunks
+            WHERE state = 'running'
+            UNION ALL
+            SELECT
+                job_id, 0, NULL,
+                completed, failed, cancelled, expired,
+                prompt_tokens, cached_tokens, completion_tokens
+            FROM chunks{handed_back}
+            WHERE state = 'queued' AND lease_epoch > 0
+        ) AS c
+        GROUP BY c.job_id
+    ) AS b ON b.job_id = j.id
+) AS p"""
