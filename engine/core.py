@@ -23,6 +23,7 @@ from engine.runner import Runner
 from engine.scheduler import Scheduler, SchedulerConfig
 from engine.sequence import Sequence
 from engine.step_times import StepTimes
+from engine.time_limits import TimeLimits
 from engine.token_texts import TokenTexts
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Engine:
         self._watches: dict[str, StopStringWatch] = {}
         self._texts = TokenTexts(self.tokenizer)
         self._times = StepTimes()
+        self._limits = TimeLimits()
         self.load_seconds = time.monotonic() - began
 
     def add(self, request: Request) -> None:
@@ -113,12 +115,14 @@ class Engine:
                 "token_ids",
             )
         self.scheduler.add(request)
+        self._limits.add(request)
         if request.params.stop:
             self._watches[request.request_id] = StopStringWatch(self.tokenizer, request.params.stop)
 
     def abort(self, request_id: str) -> None:
         """Take a request back; unknown ids are passed over. It gives no output."""
         self.scheduler.abort(request_id)
+        self._limits.forget(request_id)
         self._watches.pop(request_id, None)
 
     @property
@@ -140,12 +144,13 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Compute one batch; returns the requests that it finished."""
         began = time.perf_counter()
+        outputs = self._end_overdue()
         batch = self.scheduler.schedule()
         if not batch:
             if self.has_unfinished:
                 raise EngineError("the scheduler has requests but plans no work: a bug")
-            return []
-        outputs = []
+            return outputs
+        self._limits.begin(batch)
         for sequence in self.scheduler.retire(batch, self._steps.execute(batch)):
             if self._found_stop_string(sequence) and sequence.finish_reason is None:
                 self.scheduler.finish(sequence.request_id, FinishReason.STOP)
@@ -155,6 +160,13 @@ class Engine:
             self.scheduler.check_invariants()
         self._times.add(time.perf_counter() - began)
         return outputs
+
+    def _end_overdue(self) -> list[RequestOutput]:
+        ended = (
+            self.scheduler.finish(request_id, FinishReason.ERROR, "row_timeout")
+            for request_id in self._limits.overdue()
+        )
+        return [self._output(sequence) for sequence in ended]
 
     def generate(self, requests: Iterable[Request]) -> Iterator[RequestOutput]:
         """Complete the requests together; answers come in the order in which they finish."""
@@ -189,6 +201,7 @@ class Engine:
         return watch.found(sequence.output_token_ids)
 
     def _output(self, sequence: Sequence) -> RequestOutput:
+        self._limits.forget(sequence.request_id)
         watch = self._watches.pop(sequence.request_id, None)
         reason = sequence.finish_reason
         if watch is not None and watch.text is not None:
@@ -206,8 +219,14 @@ class Engine:
             cached_tokens=sequence.cached_tokens,
             completion_tokens=len(sequence.output_token_ids),
             error_code=sequence.error_code,
-            error_message=ROW_ERRORS.get(sequence.error_code or ""),
+            error_message=_error_message(sequence),
             logprobs=(
                 self._texts.describe(sequence.output_token_ids, sequence.logprobs) if asks else None
             ),
         )
+
+
+def _error_message(sequence: Sequence) -> str | None:
+    if sequence.error_code is None:
+        return None
+    return ROW_ERRORS[sequence.error_code].format(timeout=sequence.request.timeout)

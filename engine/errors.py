@@ -65,6 +65,7 @@ class RequestError(EngineError):
 # What a sequence that was begun may end with, by its code.
 ROW_ERRORS = {
     "nan_logits": "the model's logits were not finite, so no token can be trusted",
+    "row_timeout": "the row was not answered within {timeout:g} s (--row-timeout) of its beginning",
     "out_of_memory": "there was no memory to compute even one of its tokens; leave more of it "
     "free beside the KV cache (--gpu-memory-utilization, --num-blocks)",
 }

@@ -26,6 +26,7 @@ class Request:
         priority: higher runs first and is preempted last.
         sample_index: which of several samples of one prompt and seed this is: each has random
             numbers of its own.
+        timeout: seconds that it may take, from when it is first computed; None for no limit.
     """
 
     request_id: str
@@ -33,6 +34,7 @@ class Request:
     params: SamplingParams = field(default_factory=SamplingParams)
     priority: int = 0
     sample_index: int = 0
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

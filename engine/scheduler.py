@@ -105,8 +105,13 @@ class Scheduler:
             self._end(sequence, FinishReason.ABORT)
         return sequence
 
-    def finish(self, request_id: str, reason: FinishReason) -> None:
+    def finish(
+        self, request_id: str, reason: FinishReason, error_code: str | None = None
+    ) -> Sequence:
         """End a request for a reason that only the caller can see, such as a stop string.
+
+        Returns:
+            Its sequence, as it is now.
 
         Raises:
             EngineError: there is no such request.
@@ -114,7 +119,9 @@ class Scheduler:
         sequence = self._sequences.get(request_id)
         if sequence is None:
             raise EngineError(f"cannot finish {request_id!r}: no such request has not ended yet")
+        sequence.error_code = error_code
         self._end(sequence, reason)
+        return sequence
 
     def schedule(self) -> Batch:
         """Plan the next step: decodes, then prompts that were begun, then new ones.

@@ -22,7 +22,8 @@ def job_fingerprint(
 ) -> str:
     """SHA-256 of `{"input", "model", "options", "seed"}` as JSON with sorted keys.
 
-    Name, priority and deadline are not in it: they decide when rows are answered, not how.
+    Name, priority and deadline are not in it: they decide when rows are answered, not how. The time
+    limit of a row is, among the options: it decides which rows have an answer.
     """
     facts = {
         "model": model,

@@ -19,6 +19,7 @@ from jobs.tools import check_template_kwargs
 if TYPE_CHECKING:
     from jobs.submission import Submission
 
+MAX_ROW_TIMEOUT = 366 * 24 * 3600
 _RESERVED_COLUMNS = frozenset({Kind.CUSTOM_ID, Kind.PARAMETER})
 
 
@@ -37,6 +38,11 @@ def check_options(submission: Submission) -> PromptRules:
         raise UsageError(f"seed is {submission.seed}; it must be from 0 to 2**63 - 1")
     if submission.deadline_at is not None and submission.deadline_at.tzinfo is None:
         raise UsageError("the deadline has no time zone")
+    timeout = submission.row_timeout
+    if timeout is not None and not 0 < timeout <= MAX_ROW_TIMEOUT:
+        raise UsageError(
+            f"row_timeout is {timeout:g}; it must be over 0 and at most {MAX_ROW_TIMEOUT:,} seconds"
+        )
     check_chunk_rows(submission.chunk_rows)
     if not -(2**31) <= submission.priority < 2**31:
         raise UsageError(f"priority is {submission.priority}; it must have at most 32 bits")

@@ -47,6 +47,7 @@ class Submission:
         limit: take only the first rows.
         seed: seed of the job, 0 to 2**63 - 1; drawn at random where None.
         deadline_at: with a time zone.
+        row_timeout: seconds that a row may take from when an engine begins it; None for no limit.
         strict: refuse the whole input for one bad row.
         chunk_rows: rows of a chunk, 1 to 256.
         input_format: `jsonl` or `parquet`; None: by name and content.
@@ -66,6 +67,7 @@ class Submission:
     seed: int | None = None
     priority: int = 0
     deadline_at: datetime | None = None
+    row_timeout: float | None = None
     strict: bool = False
     chunk_rows: int = 128
     input_format: str | None = None
@@ -119,6 +121,7 @@ def prepare(
         "template": submission.template,
         "prompt_column": submission.prompt_column,
         "limit": submission.limit,
+        "row_timeout": submission.row_timeout,
         "chunk_rows": submission.chunk_rows,
     }
     seed = _seed(submission)

@@ -130,9 +130,9 @@ def _render(lease: ChunkLease, row: Mapping[str, Any], encoder: PromptEncoder) -
 def _requests(
     lease: ChunkLease, row_index: int, token_ids: Sequence[int], params: SamplingParams, n: int
 ) -> tuple[Request, ...]:
-    prompt = tuple(token_ids)
+    prompt, timeout = tuple(token_ids), lease.options.get("row_timeout")
     return tuple(
-        Request(request_id(lease, row_index, i), prompt, params, lease.priority, i)
+        Request(request_id(lease, row_index, i), prompt, params, lease.priority, i, timeout)
         for i in range(n)
     )
 

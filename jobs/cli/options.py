@@ -65,6 +65,12 @@ class SubmitOptions:
         str | None,
         typer.Option(metavar="KEY", help="Submitting again with the same key gives the same job."),
     ] = None
+    row_timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Longest time a row may take once it was begun; none by itself."
+        ),
+    ] = None
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse the file if one of its rows is bad.")
     ] = False

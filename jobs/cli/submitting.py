@@ -91,6 +91,7 @@ def _submission(options: SubmitOptions) -> Submission:
         seed=options.seed,
         priority=options.priority,
         deadline_at=None if deadline is None else parse_deadline(deadline, datetime.now(UTC)),
+        row_timeout=options.row_timeout,
         strict=options.strict,
         idempotency_key=options.idempotency_key,
         input_format=None if options.format is None else options.format.value,

@@ -1,4 +1,4 @@
-"""Rows that a real worker cannot compute: each is its own error, and those beside it are answered."""
+"""Rows that a real worker cannot compute: each is its own error, and others are answered."""
 
 from __future__ import annotations
 
@@ -32,6 +32,22 @@ def poisoned_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def patch_engine(deployment: Deployment, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """Run the steps of every engine by `body`, in the place of Runner.execute(self, batch)."""
+    patch = deployment.home / "patch"
+    patch.mkdir()
+    (patch / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'engine' in sys.orig_argv:\n"
+        "    import time, torch\n"
+        "    from engine.runner import Runner\n"
+        "    execute = Runner.execute\n"
+        f"    def patched(self, batch):\n{body}"
+        "    Runner.execute = patched\n"
+    )
+    monkeypatch.setitem(deployment.env, "PYTHONPATH", os.fspath(patch))
+
+
 def questions(count: int, tokens: int = 12) -> list[dict[str, Any]]:
     return [
         {"prompt": f"{SHARED}Question {i}?", "max_tokens": tokens, "ignore_eos": True}
@@ -39,11 +55,11 @@ def questions(count: int, tokens: int = 12) -> list[dict[str, Any]]:
     ]
 
 
-def answers(deployment: Deployment, rows: list[dict[str, Any]], model: Path) -> tuple[
-    list[dict[str, Any]], RunningWorker
-]:  # fmt: skip
+def answers(
+    deployment: Deployment, rows: list[dict[str, Any]], model: Path, *options: str
+) -> tuple[list[dict[str, Any]], RunningWorker]:
     """What one worker makes of the rows, all of which are in its engine at once."""
-    job = deployment.submit(rows, model)
+    job = deployment.submit(rows, model, *options)
     with deployment.worker(model, *ENGINE, "--exit-when-done", job) as worker:
         assert worker.wait(120) == 0, worker.logged()
     return deployment.results(job), worker
@@ -86,24 +102,34 @@ def test_memory_that_runs_out_costs_no_row(
     deployment: Deployment, poisoned_model: Path, calm: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fault is ours: an engine in which more than 5 tokens at once are too many."""
-    patch = deployment.home / "patch"
-    patch.mkdir()
-    (patch / "sitecustomize.py").write_text(
-        "import sys\n"
-        "if 'engine' in sys.orig_argv:\n"
-        "    import torch\n"
-        "    from engine.runner import Runner\n"
-        "    execute = Runner.execute\n"
-        "    def limited(self, batch):\n"
+    patch_engine(
+        deployment, monkeypatch,
         "        tokens = execute(self, batch)\n"
         "        if batch.num_tokens > 5:\n"
         "            raise torch.OutOfMemoryError('CUDA out of memory.')\n"
-        "        return tokens\n"
-        "    Runner.execute = limited\n"
-    )
-    monkeypatch.setitem(deployment.env, "PYTHONPATH", os.fspath(patch))
+        "        return tokens\n",
+    )  # fmt: skip
     found, worker = answers(deployment, questions(12), poisoned_model)
     assert [row["text"] for row in found] == calm
     assert all(row["error"] is None for row in found)
     assert "ran out of memory" in worker.logged()
+    assert "died" not in worker.logged()
+
+
+def test_a_row_past_its_time_limit_is_an_error_and_the_others_are_answered(
+    deployment: Deployment, poisoned_model: Path, calm: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that take 20 ms: the slow row wants 6 s, and the others a quarter of one."""
+    patch_engine(
+        deployment, monkeypatch, "        time.sleep(0.02)\n        return execute(self, batch)\n"
+    )
+    rows = questions(12)
+    rows[5]["max_tokens"] = 300
+    rows[5]["prompt"] = "slow"
+    found, worker = answers(deployment, rows, poisoned_model, "--row-timeout", "4")
+    slow = found.pop(5)
+    assert (slow["error"]["code"], slow["error"]["line"], slow["text"]) == ("row_timeout", 6, None)
+    assert 0 < slow["completion_tokens"] < 300
+    assert all(row["error"] is None for row in found)
+    assert [row["text"] for row in found] == calm[:5] + calm[6:]
     assert "died" not in worker.logged()

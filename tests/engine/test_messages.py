@@ -73,7 +73,15 @@ messages = st.one_of(
     st.builds(
         AddRequests,
         st.lists(
-            st.builds(Request, ids, tokens, params, st.integers(-9, 9), st.integers(0, 127))
+            st.builds(
+                Request,
+                ids,
+                tokens,
+                params,
+                st.integers(-9, 9),
+                st.integers(0, 127),
+                st.none() | st.floats(0, 1e9),
+            )
         ).map(tuple),
     ),
     st.builds(AbortRequests, st.lists(ids).map(tuple)),

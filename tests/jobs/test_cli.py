@@ -70,6 +70,7 @@ def test_the_options_of_submit_reach_the_job(cli: CommandLine, tmp_path: Path) -
             "--limit", "1", "--seed", "5", "--priority", "3", "--deadline", "8h",
             "--max-tokens", "9", "--temperature", "0.5", "--top-k", "4", "--top-p", "0.9",
             "--stop", "A", "--stop", "B", "--ignore-eos", "--chunk-rows", "7", "--format", "jsonl",
+            "--row-timeout", "90",
         ),
     )  # fmt: skip
 
@@ -87,6 +88,7 @@ def test_the_options_of_submit_reach_the_job(cli: CommandLine, tmp_path: Path) -
     assert job.options["system"] == "Be brief."
     assert job.options["template"] == "About {{ topic }}"
     assert job.options["chunk_rows"] == 7
+    assert job.options["row_timeout"] == 90.0
     assert job.deadline_at is not None
     assert abs((job.deadline_at - job.created_at).total_seconds() - 8 * 3600) < 60
 
@@ -97,6 +99,7 @@ def test_options_that_were_not_given_leave_the_defaults(cli: CommandLine) -> Non
         job = store.job(job_id)
 
     assert job.options["sampling"] == {}
+    assert job.options["row_timeout"] is None
     assert job.deadline_at is None
 
 

@@ -33,6 +33,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "template": {"template": "{{ q }}"},
     "prompt_column": {"prompt_column": "q"},
     "limit": {"limit": 2},
+    "row_timeout": {"row_timeout": 60.0},
     "chunk_rows": {"chunk_rows": 9},
     "served_model_names": {"served_model_names": ["gpt"]},
     "chat_template_kwargs": {"chat_template_kwargs": {"enable_thinking": False}},

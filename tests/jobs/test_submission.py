@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from datetime import UTC, datetime
@@ -39,6 +40,7 @@ def test_what_was_asked_is_frozen_in_the_job(tmp_path: Path) -> None:
         seed=3,
         priority=2,
         deadline_at=deadline,
+        row_timeout=2.5,
         chunk_rows=7,
     )
     job = done.job
@@ -50,6 +52,7 @@ def test_what_was_asked_is_frozen_in_the_job(tmp_path: Path) -> None:
         "template": None,
         "prompt_column": "q",
         "limit": 5,
+        "row_timeout": 2.5,
         "chunk_rows": 7,
     }
     assert json.loads(json.dumps(job.options)) == job.options
@@ -131,6 +134,10 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"seed": -1}, "seed is -1"),
     ({"seed": 2**63}, "seed is 9223372036854775808"),
     ({"chunk_rows": 257}, "chunk_rows is 257"),
+    ({"row_timeout": 0}, "row_timeout is 0; it must be over 0 and at most 31,622,400 seconds"),
+    ({"row_timeout": -1.5}, "row_timeout is -1.5"),
+    ({"row_timeout": math.nan}, "row_timeout is nan"),
+    ({"row_timeout": math.inf}, "row_timeout is inf"),
     ({"sampling": {"temperature": -1}}, "temperature is -1"),
     ({"prompt_column": "a", "template": "b"}, "use one of them"),
     ({"prompt_column": "seed"}, "a meaning of its own"),

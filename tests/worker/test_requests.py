@@ -51,6 +51,13 @@ def test_chats_and_prompts_keep_their_rows(lease):
     assert {r.priority for r in batch.requests} == {1}
 
 
+@pytest.mark.parametrize("timeout", [None, 2.5])
+def test_the_time_limit_of_the_job_is_that_of_each_request(lease, timeout):
+    lease = dataclasses.replace(lease, options={"row_timeout": timeout, "sampling": {"n": 2}})
+    (batch,) = prepare(lease, [row(0, prompt="ab"), row(1, prompt="c")], Encoder(), 100)
+    assert [r.timeout for r in batch.requests] == [timeout] * 4
+
+
 def test_bad_rows_are_error_rows_and_the_others_go_on(lease):
     rows = [
         row(0, messages=user("x", role="tool")),
