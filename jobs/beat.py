@@ -39,10 +39,10 @@ class Beat:
     def __init__(
         self, settings: Settings, store: Store, storage: Storage, health: HealthFile | None = None
     ) -> None:
-        self._store = store
+        self._owner = f"beat:{socket.gethostname()}:{os.getpid()}"
+        self._store = store.acting_as(self._owner)
         self._storage = storage
         self._health = health
-        self._owner = f"beat:{socket.gethostname()}:{os.getpid()}"
         self._tender = Periodic("beat", settings.sweep_seconds, self.tend)
         self._finisher = Periodic("finisher", settings.sweep_seconds, self.finish)
 

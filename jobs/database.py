@@ -8,13 +8,14 @@ the busy timeout. So transactions queue up for the lock, and must be short.
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
@@ -59,6 +60,12 @@ class Database:
             self.engine = _engine(self.url)
         except (ArgumentError, ValueError):  # a host of SQLite, a timeout that is no number
             raise _no_url(self.shown_url) from None
+
+    def acting_as(self, actor: str) -> Self:
+        """The same pool of connections, which know who uses them (for `jobs.store.events`)."""
+        other = copy.copy(self)
+        other.engine = self.engine.execution_options(actor=actor)
+        return other
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Connection]:

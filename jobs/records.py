@@ -254,6 +254,23 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class EventRecord:
+    """A row of the `events` table.
+
+    Attributes:
+        actor: `user@host` of a command, or the id of a worker or a beat.
+        event: one of the names in `jobs.store.events`.
+    """
+
+    id: int
+    job_id: str
+    at: datetime
+    actor: str
+    event: str
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobProgress:
     """A job as a watcher sees it: committed counts plus those of the chunks that were begun.
 

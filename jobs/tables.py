@@ -4,6 +4,7 @@
     windows     one row for each run of input rows that is planned and merged as one, by version
     chunks      one row for each piece of work that a worker leases, by version
     row_errors  how many rows have no answer, by version, source and error code
+    events      who did what to a job, and when
     workers     one row a worker process: what it said of itself, and when
 
 A lease is three columns: `lease_owner`, `lease_expires_at` (by the database's clock) and
@@ -41,7 +42,7 @@ from jobs.sqltypes import SafeText, UtcDateTime
 from jobs.states import ChunkState, JobState
 
 # The newest migration. `Database.check_revision` compares it with what a database says.
-SCHEMA_REVISION = "0005"
+SCHEMA_REVISION = "0006"
 
 metadata = MetaData(
     naming_convention={
@@ -200,6 +201,23 @@ row_errors = Table(
     PrimaryKeyConstraint("job_id", "version", "source", "code"),
     CheckConstraint(_one_of("source", (AT_SUBMIT, IN_WORKER)), name="source"),
     CheckConstraint("rows > 0", name="rows"),
+)
+
+# No foreign key: events outlive their job.
+events = Table(
+    "events",
+    metadata,
+    # SQLite numbers the rows of a table by itself only if their key is an INTEGER. Numbers of rows
+    # that were removed are not used again.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), autoincrement=True),
+    Column("job_id", String(64), nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("actor", SafeText, nullable=False),
+    Column("event", String(32), nullable=False),
+    Column("detail", SafeText),
+    PrimaryKeyConstraint("id"),
+    Index(None, "job_id", "id"),
+    sqlite_autoincrement=True,
 )
 
 # No index but the key, so that a heartbeat, which changes all of a row, is cheap; there are as

@@ -64,7 +64,7 @@ class Worker:
     ) -> None:
         self.id = worker_id()
         self.options = options
-        self.store = store
+        self.store = store.acting_as(self.id)
         self.storage = storage
         self.failure: Exception | None = None
         self.draining = threading.Event()

@@ -12,6 +12,7 @@ from jobs.cli import (
     cancel,
     database,
     errors,
+    events,
     listing,
     pause,
     results,
@@ -78,6 +79,7 @@ app.command("wait")(wait.wait)
 app.command("list")(listing.list_jobs)
 app.command("results")(results.results)
 app.command("errors")(errors.errors)
+app.command("events")(events.events)
 app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)

@@ -12,12 +12,14 @@ from datetime import datetime
 
 from sqlalchemy import select
 
+from jobs.actor import this_actor
 from jobs.database import Database
 from jobs.records import (
     ChunkLease,
     ChunkRecord,
     Counts,
     ErrorTally,
+    EventRecord,
     JobProgress,
     JobRecord,
     MergeLease,
@@ -31,7 +33,7 @@ from jobs.records import (
 )
 from jobs.sqltypes import database_now
 from jobs.states import JobState
-from jobs.store import control, finalize, leases, moves, read, submit, sweep, workers
+from jobs.store import control, events, finalize, leases, moves, read, submit, sweep, workers
 from jobs.store.rows import ZERO
 
 __all__ = ["Store"]
@@ -45,11 +47,18 @@ class Store:
 
     Args:
         lease_seconds: how long a lease lasts unless it is renewed, by the database's clock.
+        actor: who acts, for the events; `user@host` if it is not given.
     """
 
-    def __init__(self, database: Database, *, lease_seconds: float = 60) -> None:
-        self._database = database
+    def __init__(
+        self, database: Database, *, lease_seconds: float = 60, actor: str | None = None
+    ) -> None:
+        self._database = database.acting_as(actor or this_actor())
         self._lease_seconds = lease_seconds
+
+    def acting_as(self, actor: str) -> Store:
+        """The same store, in the name of a worker or a beat."""
+        return Store(self._database, lease_seconds=self._lease_seconds, actor=actor)
 
     @property
     def lease_seconds(self) -> float:
@@ -96,6 +105,11 @@ class Store:
         """The job, with the last counts of its chunks that were begun and are not committed."""
         with self._database.read() as connection:
             return read.progress(connection, job_id, self._lease_seconds)
+
+    def events(self, job_id: str) -> list[EventRecord]:
+        """What was done to a job, the oldest first; also if it is gone, by its whole id."""
+        with self._database.read() as connection:
+            return events.of_job(connection, job_id)
 
     def chunks(self, job_id: str, version: int | None = None) -> list[ChunkRecord]:
         """The chunks of a version (None: the job's latest), by ordinal."""

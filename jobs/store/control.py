@@ -10,7 +10,7 @@ from jobs.errors import StateConflict
 from jobs.records import Counts, JobRecord, Plan
 from jobs.sqltypes import database_now
 from jobs.states import HAS_WORK, TERMINAL, ChunkState, JobState
-from jobs.store import read
+from jobs.store import events, read
 from jobs.store.moves import finalize_if_drained, lock_job, move_job, stop_chunks
 from jobs.store.rows import count_values, counts_of
 from jobs.store.submit import insert_plan
@@ -43,6 +43,8 @@ def stop_job(
         values["cancel_requested_at"] = database_now()
     if not move_job(connection, job.id, JobState.CANCELLING, *conditions, **values):
         return False
+    asked = reason == CANCELLED
+    events.record(connection, job.id, events.CANCEL_REQUESTED if asked else events.DEADLINE_PASSED)
     stop_chunks(connection, job, ChunkState.QUEUED)
     finalize_if_drained(connection, job.id)
     return True
@@ -52,6 +54,7 @@ def pause(connection: Connection, job_id: str) -> JobRecord:
     job = _lock_unfinished(connection, job_id, "paused")
     if job.paused_at is None:
         connection.execute(update(jobs).where(jobs.c.id == job_id).values(paused_at=database_now()))
+        events.record(connection, job_id, events.PAUSED)
     return read.job(connection, job_id)
 
 
@@ -59,6 +62,7 @@ def resume(connection: Connection, job_id: str) -> JobRecord:
     job = _lock_unfinished(connection, job_id, "resumed")
     if job.paused_at is not None:
         connection.execute(update(jobs).where(jobs.c.id == job_id).values(paused_at=None))
+        events.record(connection, job_id, events.RESUMED)
     return read.job(connection, job_id)
 
 
@@ -119,5 +123,7 @@ def reopen(
             f"job {job_id} is {job.state}; only a job that is completed, cancelled or expired "
             "can be retried"
         )
+    rows = sum(chunk.rows for chunk in plan.chunks)
+    events.record(connection, job_id, events.RETRIED, f"version {job.version + 1}, rows: {rows}")
     insert_plan(connection, job_id, job.version + 1, plan)
     return read.job(connection, job_id)

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, exists, select, update
 from jobs.records import Counts, ErrorTally, MergeLease
 from jobs.sqltypes import database_now
 from jobs.states import TERMINAL, ChunkState, JobState
-from jobs.store import read
+from jobs.store import events, read
 from jobs.store.moves import lock_job, move_job, stop_chunks, wait_no_more
 from jobs.store.row_errors import add_errors
 from jobs.store.rows import count_values, window_record
@@ -157,6 +157,8 @@ def finish_job(
     )
     if finished:
         add_errors(connection, lease.job_id, lease.version, IN_WORKER, errors)
+        told = f"version {lease.version}, answered: {counts.completed} of {counts.rows}"
+        events.record(connection, lease.job_id, end_state, told)
         return True
     # The answer of an earlier, successful call may have been lost on its way.
     return (job.state, job.lease_epoch, job.published_version) == (
@@ -196,6 +198,7 @@ def fail_job(
     if failed:
         # Whoever still runs a chunk learns at the next heartbeat that its lease is lost.
         stop_chunks(connection, job, ChunkState.QUEUED, ChunkState.RUNNING)
+        events.record(connection, job_id, events.FAILED, f"{code}: {message}")
     return failed
 
 

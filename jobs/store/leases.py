@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, 
 from jobs.records import ChunkLease, Counts, ErrorTally, Renewal
 from jobs.sqltypes import database_now
 from jobs.states import HAS_WORK, ChunkState, JobState
+from jobs.store import events
 from jobs.store.moves import (
     count_off,
     hand_back_chunk,
@@ -74,12 +75,13 @@ def claim_chunk(
         )
     )
     chunk = connection.execute(select(chunks).where(chunks.c.id == chunk_id)).one()
-    move_job(
+    if move_job(
         connection,
         chunk.job_id,
         JobState.IN_PROGRESS,
         started_at=func.coalesce(jobs.c.started_at, database_now()),
-    )
+    ):
+        events.record(connection, chunk.job_id, events.STARTED, f"version {chunk.version}")
     job = connection.execute(select(jobs).where(jobs.c.id == chunk.job_id)).one()
     return _lease(chunk, job)
 

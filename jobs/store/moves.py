@@ -17,6 +17,7 @@ from jobs.errors import JobNotFound
 from jobs.records import Counts
 from jobs.sqltypes import database_now
 from jobs.states import CHUNK_MOVES, HAS_WORK, JOB_MOVES, TERMINAL, ChunkState, JobState
+from jobs.store import events
 from jobs.store.rows import count_values
 from jobs.tables import chunks, jobs, windows
 
@@ -180,10 +181,13 @@ def stop_chunks(connection: Connection, job: Row[Any], *states: ChunkState) -> N
 
 def finalize_if_drained(connection: Connection, job_id: str) -> bool:
     """Move a job on to finalizing if none of its chunks is left."""
-    return move_job(
+    moved = move_job(
         connection,
         job_id,
         JobState.FINALIZING,
         jobs.c.chunks_left == 0,
         finalizing_at=database_now(),
     )
+    if moved:
+        events.record(connection, job_id, events.FINALIZING)
+    return moved

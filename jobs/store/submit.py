@@ -13,6 +13,7 @@ from jobs.errors import KeyReused, StateConflict
 from jobs.records import Counts, JobRecord, NewJob, Plan
 from jobs.sqltypes import database_now
 from jobs.states import ChunkState, JobState
+from jobs.store import events
 from jobs.store.row_errors import add_errors
 from jobs.store.rows import ZERO, count_values, insert_unless_there, job_record
 from jobs.tables import AT_SUBMIT, chunks, jobs, windows
@@ -44,6 +45,8 @@ def insert_job(connection: Connection, job: NewJob, again: bool) -> JobRecord:
         return _submitted_before(connection, job)
     insert_plan(connection, job.id, 1, job.plan)
     add_errors(connection, job.id, 1, AT_SUBMIT, job.plan.rejected_errors)
+    refused = f" ({job.plan.rejected} refused)" if job.plan.rejected else ""
+    events.record(connection, job.id, events.SUBMITTED, f"rows: {job.plan.total_rows}{refused}")
     return job_record(inserted)
 
 

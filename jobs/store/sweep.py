@@ -16,6 +16,7 @@ from jobs.database import Database
 from jobs.records import WakeUp
 from jobs.sqltypes import database_now
 from jobs.states import HAS_WORK, JobState
+from jobs.store import events
 from jobs.store.control import stop_job
 from jobs.store.leases import jobs_by_turn
 from jobs.store.moves import finalize_if_drained, hand_back_chunk, lock_job
@@ -47,9 +48,12 @@ def _requeue(database: Database, condition: ColumnElement[bool]) -> int:
             .order_by(chunks.c.id)
             .with_for_update()
         )
+        found = connection.execute(of_job).all()
+        if found:  # before they are handed back: the last one may end the job
+            events.record_requeued(connection, job_id, len(found))
         return sum(
             hand_back_chunk(connection, job, chunk, chunk.lease_epoch, counts_of(chunk))
-            for chunk in connection.execute(of_job).all()
+            for chunk in found
         )
 
     return _for_each(database, job_ids, hand_back_all)

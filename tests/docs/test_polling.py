@@ -28,7 +28,7 @@ from tests.support.polled import (
 )
 from tests.support.postgres import create_database, drop_database, drop_role
 
-RELATIONS = ("job_progress", "job_errors", "workers")
+RELATIONS = ("job_progress", "job_errors", "workers", "events")
 TYPES = {
     "text": {"text", "character varying"},
     "integer": {"integer", "bigint"},
@@ -132,6 +132,11 @@ def answers_alive(rows: list[dict[str, Any]]) -> None:
     ]
 
 
+def answers_who(rows: list[dict[str, Any]]) -> None:
+    assert [row["event"] for row in rows] == ["submitted", "started"]
+    assert all("@" in row["actor"] for row in rows)
+
+
 def answers_together(rows: list[dict[str, Any]]) -> None:
     assert [tuple(row.values()) for row in rows] == [(MODEL, 1, 64.0)]
 
@@ -144,6 +149,7 @@ ANSWERS = {
     "Which jobs are stuck, because no living worker serves their model": answers_stuck,
     "How much was done in the last hour": answers_last_hour,
     "Which workers are alive, and how busy are they": answers_alive,
+    "Who did what to a job": answers_who,
     "How fast is all of it together": answers_together,
 }
 

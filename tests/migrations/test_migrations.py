@@ -43,7 +43,7 @@ def test_the_migrations_make_the_schema_of_the_code(url: str, database: Database
     upgrade(url)
     with database.read() as connection:
         migrated = schema(connection)
-    assert migrated.keys() == {"jobs", "windows", "chunks", "row_errors", "workers", *VIEWS}
+    assert migrated.keys() == {*metadata.tables, *VIEWS}
     assert migrated == described
 
 

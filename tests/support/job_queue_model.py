@@ -124,7 +124,24 @@ class JobQueueModel:
             self.only_a_job_that_works_has_open_chunks(job, chunks)
             self.the_views_agree(job, chunks)
             assert job.paused_at is None or job.state in HAS_WORK
+            self.the_events_tell_its_state(job)
         assert all(number <= 1 for number in self.commits.values())
+
+    def the_events_tell_its_state(self, job: JobRecord) -> None:
+        """Whatever was done to it, the last thing is written down."""
+        told = [e.event for e in self.store.events(job.id) if e.event != "requeued"]
+        states = {
+            "submitted": {JobState.QUEUED},
+            "retried": {JobState.QUEUED},
+            "started": {JobState.IN_PROGRESS},
+            "paused": set(HAS_WORK),
+            "resumed": set(HAS_WORK),
+            "cancel_requested": {JobState.CANCELLING},
+            "deadline_passed": {JobState.CANCELLING},
+        }
+        assert told[0] == "submitted"
+        assert job.state in states.get(told[-1], {told[-1]})
+        assert (told[-1] == "paused") == (job.paused_at is not None)
 
     def chunks_left_is_right(
         self, job: JobRecord, chunks: list[ChunkRecord], windows: list[WindowRecord]
