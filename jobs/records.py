@@ -276,6 +276,7 @@ class JobProgress:
 
     Attributes:
         workers_alive: workers of the job's model that are alive, whatever they work on.
+        last_worker: the one of them that was seen last, if none is alive.
     """
 
     job: JobRecord
@@ -284,6 +285,7 @@ class JobProgress:
     chunks_done: int
     now: datetime
     workers_alive: int = 0
+    last_worker: WorkerRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,16 @@ _WRITTEN = {
         "text": "",
         "elapsed": "(julianday(coalesce(j.finished_at, 'now')) - julianday(j.started_at)) * 86400",
         "handed_back": " INDEXED BY ix_chunks_handed_back",
+        "a_minute_ago": "strftime('%Y-%m-%d %H:%M:%f000', 'now', '-60 seconds')",
+        "seen": "substr(w.seen_at, 1, 19)",
     },
     "postgresql": {
         "text": "::text",
         "elapsed": "extract(epoch FROM coalesce(j.finished_at, statement_timestamp())"
         " - j.started_at)::double precision",
         "handed_back": "",
+        "a_minute_ago": "statement_timestamp() - interval '60 seconds'",
+        "seen": "to_char(w.seen_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')",
     },
 }
 
@@ -47,7 +51,24 @@ SELECT
     CASE WHEN p.state = 'in_progress' AND p.paused_at IS NULL THEN CAST(round(CAST(
         (p.rows_total - p.rows_done) * p.elapsed / nullif(p.rows_done - p.rows_at_start, 0)
     AS NUMERIC), 0) AS DOUBLE PRECISION) END AS eta_seconds,
-    p.error_code, p.error_message, p.published_version, p.output_path, p.waiting_for, p.paused_at
+    p.error_code, p.error_message, p.published_version, p.output_path,
+    CASE
+        WHEN p.waiting_for IS NOT NULL THEN p.waiting_for
+        WHEN p.state IN ('queued', 'in_progress') AND p.paused_at IS NULL AND NOT EXISTS (
+            SELECT 1 FROM workers AS w
+            WHERE w.model = p.model AND w.state NOT IN ('failed', 'stopped')
+            AND w.seen_at > {a_minute_ago}
+        ) THEN 'a worker of ' || p.model || coalesce((
+            SELECT CASE w.state
+                WHEN 'failed' THEN '; the last one failed at ' || {seen} || ' UTC: '
+                    || coalesce(w.message, 'it did not say why')
+                WHEN 'stopped' THEN '; the last one left at ' || {seen} || ' UTC'
+                ELSE '; the last one was lost after ' || {seen} || ' UTC'
+            END{text}
+            FROM workers AS w WHERE w.model = p.model ORDER BY w.seen_at DESC LIMIT 1
+        ), '')
+    END AS waiting_for,
+    p.paused_at
 FROM (
     SELECT
         j.id{text} AS job_id, j.name{text} AS name, j.state{text} AS state, j.model{text} AS model,

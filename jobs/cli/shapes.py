@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import layout
 from jobs.cli.console import duration, plural
-from jobs.states import JobState
+from jobs.states import HAS_WORK, JobState
 
 if TYPE_CHECKING:
     from jobs.records import Counts, JobProgress, JobRecord
@@ -59,7 +59,35 @@ def progress_json(progress: JobProgress, storage: Storage) -> dict[str, Any]:
     shape["tokens"] = _tokens_json(progress.counts)
     shape["chunks"] |= {"running": progress.chunks_running, "done": progress.chunks_done}
     shape["workers_alive"] = progress.workers_alive
+    if lacks_worker(progress):
+        shape["waiting_for"] = f"a worker of {progress.job.model}{how_the_last_ended(progress)}"
     return shape
+
+
+def lacks_worker(progress: JobProgress) -> bool:
+    """Whether a job has work, waits for nothing else, and no living worker will do it."""
+    job = progress.job
+    return (
+        not progress.workers_alive
+        and job.state in HAS_WORK
+        and job.paused_at is None
+        and job.waiting_for is None
+    )
+
+
+def how_the_last_ended(progress: JobProgress) -> str:
+    """`; the last one failed at …: …`, in the words of the view `job_progress`."""
+    worker = progress.last_worker
+    if worker is None:
+        return ""
+    seen = f"{worker.seen_at:%Y-%m-%d %H:%M:%S} UTC"
+    match worker.status.state:
+        case "failed":
+            why = worker.status.message or "it did not say why"
+            return f"; the last one failed at {seen}: {why}"
+        case "stopped":
+            return f"; the last one left at {seen}"
+    return f"; the last one was lost after {seen}"
 
 
 def output_path(job: JobRecord, storage: Storage) -> str | None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from jobs.cli.console import console, note, plural
+from jobs.cli.console import console, note, one_line, plural
 from jobs.cli.deployment import Deployment
-from jobs.cli.shapes import cached_share, shown_state, unanswered
+from jobs.cli.shapes import cached_share, how_the_last_ended, shown_state, unanswered
 from jobs.cli.worker import worker_hint
 from jobs.errors import DatabaseUnavailable
 from jobs.states import HAS_WORK, JobState
@@ -99,7 +99,8 @@ def no_worker(deployment: Deployment, progress: JobProgress) -> str | None:
         return None
     others = sorted({worker.model for worker in deployment.store.workers()})
     served = f" (there are workers of {', '.join(others)})" if others else ""
-    return f"no worker of {job.model} is alive{served}; start one with `{worker_hint(job)}`"
+    last = one_line(how_the_last_ended(progress))
+    return f"no worker of {job.model} is alive{served}{last}; start one with `{worker_hint(job)}`"
 
 
 def is_paused(job: JobRecord) -> str | None:

@@ -12,7 +12,7 @@ from jobs.records import ChunkRecord, JobProgress, JobRecord, WindowRecord
 from jobs.sqltypes import database_now
 from jobs.states import JobState
 from jobs.store.rows import chunk_record, counts_of, job_record, window_record
-from jobs.store.workers import is_alive
+from jobs.store.workers import is_alive, last_worker
 from jobs.tables import (
     CHUNK_IS_HANDED_BACK,
     CHUNK_IS_RUNNING,
@@ -52,13 +52,15 @@ def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobPr
         select(*_SUMS).where(chunks.c.job_id == record.id, CHUNK_IS_HANDED_BACK)
     ).one()
     alive = select(func.count()).where(workers.c.model == row.model, is_alive(lease_seconds))
+    workers_alive = connection.execute(alive).scalar_one()
     return JobProgress(
         job=record,
         counts=record.counts + counts_of(running) + counts_of(handed_back),
         chunks_running=running.chunks,
         chunks_done=row.chunks_done,
         now=running.now,
-        workers_alive=connection.execute(alive).scalar_one(),
+        workers_alive=workers_alive,
+        last_worker=None if workers_alive else last_worker(connection, row.model, lease_seconds),
     )
 
 

@@ -73,6 +73,13 @@ def worker_records(
     return [_record(row) for row in connection.execute(query)]
 
 
+def last_worker(connection: Connection, model: str, lease_seconds: float) -> WorkerRecord | None:
+    """The worker of a model that was seen last."""
+    query = select(workers, is_alive(lease_seconds).label("alive")).where(workers.c.model == model)
+    row = connection.execute(query.order_by(workers.c.seen_at.desc()).limit(1)).one_or_none()
+    return None if row is None else _record(row)
+
+
 def prune_workers(connection: Connection) -> int:
     return connection.execute(
         delete(workers).where(workers.c.seen_at <= database_now(-KEPT_SECONDS))

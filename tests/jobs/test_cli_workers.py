@@ -163,6 +163,21 @@ def test_status_tells_of_a_job_that_nobody_serves(cli: CommandLine) -> None:
 
 
 @quick
+def test_status_and_wait_tell_why_the_last_worker_failed(cli: CommandLine) -> None:
+    job_id = cli.submit({"prompt": "a"})
+    start(cli, "host:1:a", WorkerStatus("failed", "no such\nmodel"))
+
+    said = [cli("status", job_id)[0], cli("wait", job_id, "--timeout", "0.1", expect=124)[1]]
+
+    for text in said:
+        assert re.search(
+            rf"no worker of {MODEL} is alive; the last one failed at \S+ \S+ UTC: no such model; "
+            "start one with",
+            text,
+        )
+
+
+@quick
 def test_status_of_a_job_that_is_served(cli: CommandLine) -> None:
     job_id = cli.submit({"prompt": "a"})
     start(cli, "host:1:a")

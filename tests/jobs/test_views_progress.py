@@ -27,7 +27,7 @@ PROGRESS = {
     "deadline_at": "time", "elapsed_seconds": "real", "rows_per_second": "real",
     "tokens_per_second": "real", "eta_seconds": "real", "error_code": "text",
     "error_message": "text", "published_version": "integer", "output_path": "text",
-    "waiting_for": "text",
+    "waiting_for": "text", "paused_at": "time",
 }  # fmt: skip
 ERRORS = {
     "job_id": "text", "version": "integer", "scope": "text", "code": "text", "rows": "integer",
