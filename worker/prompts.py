@@ -12,11 +12,16 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+from jinja2.exceptions import SecurityError
+
 from engine.errors import RequestError
+from jobs.tools import RESERVED
+from worker.chat_template import ChatTemplate, compiled
 from worker.errors import ModelUnavailable
-from worker.template_variables import check_syntax, uses_variable
 
 _MAX_REASON = 500  # characters of what a template, or transformers, says
+# A template takes more than it may: that is no refusal of what a row says.
+_TOO_MUCH = (SecurityError, RecursionError, OverflowError, MemoryError)
 
 
 class PromptEncoder:
@@ -45,6 +50,7 @@ class PromptEncoder:
                 ) from error
         template = self._tokenizer.chat_template
         _check_template(template, folder)
+        self._special_tokens = dict(self._tokenizer.special_tokens_map)
         self.digest = _digest(Path(folder), template)
 
     def render(
@@ -62,7 +68,7 @@ class PromptEncoder:
 
         Raises:
             RequestError: the model has no chat template, or the template has no place for tools,
-                or it refuses what it was given.
+                or it refuses what it was given, or takes more time or memory than it may.
         """
         tokenizer = self._tokenizer
         if not tokenizer.chat_template:
@@ -74,23 +80,23 @@ class PromptEncoder:
             )
         given = [dict(tool) for tool in tools or ()] or None
         try:
-            template = tokenizer.get_chat_template(tools=given)
-            if given is not None and not uses_variable(template, "tools"):
+            template = compiled(tokenizer.get_chat_template(tools=given))
+            if given is not None and "tools" not in template.variables:
                 raise RequestError(
                     "tools_not_supported",
                     "the model's chat template has no place for tools, so the model would not "
                     "see them; leave them out, or use a model that was made for tools",
                     "tools",
                 )
-            text: str = tokenizer.apply_chat_template(
-                list(messages),
-                given,
-                tokenize=False,
-                add_generation_prompt=True,
-                **(template_kwargs or {}),
-            )
+            return self._rendered(template, messages, given, template_kwargs or {})
         except RequestError:
             raise
+        except _TOO_MUCH as error:
+            raise RequestError(
+                "template_error",
+                f"the model's chat template takes too much for this row: {_reason(error)}",
+                "messages",
+            ) from error
         except Exception as error:  # templates raise whatever their author chose
             reason = str(error)[:_MAX_REASON] or type(error).__name__
             raise RequestError(
@@ -98,7 +104,25 @@ class PromptEncoder:
                 f"the model's chat template refuses the messages: {reason}",
                 "messages",
             ) from error
-        return text
+
+    def _rendered(
+        self,
+        template: ChatTemplate,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        template_kwargs: Mapping[str, Any],
+    ) -> str:
+        if reserved := sorted(RESERVED & template_kwargs.keys()):
+            raise ValueError(f"{reserved[0]} cannot be set")
+        if not all(
+            isinstance(document, dict) for document in template_kwargs.get("documents") or ()
+        ):
+            raise TypeError("documents should be a list of objects with a title and a text")
+        variables = {"documents": None, **self._special_tokens, **template_kwargs}
+        fixed = {"tools": tools, "add_generation_prompt": True}
+        return template.render(
+            {**variables, **fixed, "messages": [_as_templates_read_it(m) for m in messages]}
+        )
 
     def encode_chats(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of rendered chats. The template wrote the special tokens, so none is added."""
@@ -121,11 +145,19 @@ class PromptEncoder:
         return ids
 
 
+def _as_templates_read_it(message: Mapping[str, Any]) -> dict[str, Any]:
+    """As transformers hands it over: without nulls, and with the older name of reasoning."""
+    given = {key: value for key, value in message.items() if value is not None}
+    if "reasoning_content" in given:
+        given = {"thinking": given["reasoning_content"], **given}
+    return given
+
+
 def _check_template(template: object, folder: str) -> None:
     """Refuse a template that no row of messages could be rendered with, whatever it holds."""
     try:
         for source in template.values() if isinstance(template, dict) else [template or ""]:
-            check_syntax(source)
+            compiled(source) if isinstance(source, str) else ChatTemplate(source)
     except Exception as error:
         raise ModelUnavailable(
             f"the model's chat template cannot be read: {_reason(error)}; mend or remove it "

@@ -72,6 +72,12 @@ def test_the_bounds_of_templates_are_documented() -> None:
     assert f"{sandbox.MAX_STEPS:,} steps" in PAGE
     assert f"and {sandbox.MAX_SECONDS:g} seconds" in PAGE
     assert f"would make over {text_growth.MAX_TEXT >> 20} Mi characters" in PAGE
+    assert f"sorting over {text_growth._MAX_ITEMS:,} items" in PAGE
+    assert f"over {text_growth._MAX_SLOW:,} characters" in PAGE
+    assert f"over {text_growth._MAX_BITS:,} bits" in PAGE
+    assert f"over {text_growth._MAX_WRITTEN >> 20} Mi characters" in PAGE
+    assert f"at most {sandbox.MAX_SOURCE >> 20} Mi characters" in PAGE
+    assert f"{sandbox._PASSES}\ncharacters and one step more" in PAGE
 
 
 def test_the_rows_of_the_page_can_be_answered(tmp_path: Path) -> None:

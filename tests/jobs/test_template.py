@@ -12,6 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from jobs import sandbox
 from jobs.errors import RowError, UsageError
 from jobs.template import MAX_PROMPT_CHARS, PromptTemplate
+from tests.support.template_attacks import ATTACKS, ENDLESS
 
 pytestmark = pytest.mark.quick
 
@@ -64,80 +65,6 @@ def test_an_undefined_variable_names_itself_and_the_columns() -> None:
     assert caught.value.code == "undefined_variable"
 
 
-ATTACKS = [
-    "{{ 'x' * 10000000000 }}",
-    "{{ 10000000000 * 'x' }}",
-    "{{ [0] * 10000000000 }}",
-    "{{ 9 ** 9 ** 9 }}",
-    "{{ 2 ** 1000000 }}",
-    "{{ range(10000000000)|list }}",
-    "{{ 'x'.center(10000000000) }}",
-    "{{ 'x'.ljust(width=10000000000) }}",
-    "{% for i in range(99999) %}{{ s }}{% endfor %}",
-    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "{{ s.__class__ }}",
-    "{{ tags.append(1) }}",
-    "{{ tags.clear() }}",
-    "{{ cycler.__init__.__globals__ }}",
-    "{{ self._TemplateReference__context }}",
-    "{{ 1 / 0 }}",
-    "{{ s + 1 }}",
-    "{{ s() }}",
-    # Filters
-    "{{ s|center(10000000000) }}",
-    "{{ s|indent(10000000000) }}",
-    "{{ ('a\\n' * 1000)|indent('x' * 1000000) }}",
-    "{{ s|replace('x', 'y' * 500000) }}",
-    "{{ range(50000)|join('y' * 500000) }}",
-    "{{ range(50000)|map('string')|join('y' * 500000) }}",
-    "{{ range(9999)|map('center', 10000000000)|list }}",
-    "{{ range(9)|batch(10000000000, 'x')|list }}",
-    "{{ range(9)|slice(10000000000)|list }}",
-    "{{ 2.5|round(10000000000, 'floor') }}",
-    "{{ s|wordwrap(1, wrapstring='y' * 500000) }}",
-    "{{ {'a': [1]}|tojson(indent=10000000) }}",
-    "{{ '%1000000000d'|format(1) }}",
-    "{{ '%*d'|format(1000000000, 1) }}",
-    # Methods and operators
-    "{{ '%1000000000d' % 1 }}",
-    "{{ ('%(a)999999s' * 9999) % {'a': 1} }}",
-    "{{ '{:1000000000}'.format(1) }}",
-    "{{ '{:{w}}'.format(1, w=1000000000) }}",
-    "{{ ('{0}' * 9999).format('x' * 500000) }}",
-    "{{ ('{0:{w}}' * 999).format(1, w=1000000) }}",
-    "{{ '{a:999999}{a:999999}{a:999999}'.format_map({'a': 1}) }}",
-    "{{ s.replace('x', 'y' * 500000) }}",
-    "{{ ('y' * 500000).join(range(50000)|map('string')|list) }}",
-    "{{ ('\\t' * 1000).expandtabs(1000000) }}",
-    "{{ s.translate({120: 'y' * 500000}) }}",
-    "{{ (5).to_bytes(10000000000) }}",
-    # What grows in a loop
-    "{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
-    "{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
-    "{% set n = namespace(x='x') %}{% for i in range(99) %}"
-    "{% set n.x = n.x.replace('x', 'xx') %}{% endfor %}",
-    "{% set n = namespace(x='x') %}{% for i in range(99) %}"
-    "{% set n.x = n.x|replace('x', 'xx') %}{% endfor %}",
-    "{% set n = namespace(x=[0]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
-    "{% set n = namespace(x='x') %}{% for i in range(99) %}"
-    "{% set n.x %}{{ n.x }}{{ n.x }}{% endset %}{% endfor %}",
-    "{% set n = namespace(x=[0]) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
-    "{{ n.x }}",
-    "{% set n = namespace(x=[0]) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
-    "{{ n.x|string|length }}",
-    "{% set n = namespace(x=3) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}",
-    "{% set x %}{% for i in range(99999) %}"
-    + "a text of some length " * 50
-    + "{% endfor %}{% endset %}",
-    "{% for a in [1] recursive %}{{ loop(range(99999)) if loop.depth == 1 }}"
-    + "a text of some length " * 300
-    + "{% endfor %}",
-    "{% macro f() %}" + "text " * 1000 + "{% endmacro %}{% set x %}{% for i in range(99999) %}"
-    "{{ f() }}{% endfor %}{% endset %}",
-    "{{ lipsum(n=1000000) }}",
-]
-
-
 @pytest.mark.parametrize("source", ATTACKS)
 def test_what_reaches_too_far_ends_as_an_error_of_the_row(source: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -152,18 +79,6 @@ def test_what_reaches_too_far_ends_as_an_error_of_the_row(source: str) -> None:
 
 
 _A_LOT = 300 << (20 if sys.platform == "darwin" else 10)  # 300 MB, as getrusage counts
-
-
-ENDLESS = [
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "{% for a in range(99999) if a is in(range(99999)|list) %}{% endfor %}",
-    "{% for a in range(999) %}{% for b in range(99999)|select('odd') %}{% endfor %}{% endfor %}",
-    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
-    "{% for a in [[1], [2]] recursive %}{{ loop([[1], [2]]) }}{{ loop([[3]]) }}{% endfor %}",
-    "{% for a in [1, 2] recursive %}{% if loop.depth < 40 %}{{ loop([1, 2]) }}{% endif %}"
-    "{% endfor %}",
-    "{% block a %}{{ self.a() }}{{ self.a() }}{% endblock %}",
-]
 
 
 @pytest.mark.parametrize("source", ENDLESS)

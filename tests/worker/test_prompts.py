@@ -193,7 +193,7 @@ def test_a_template_cannot_be_made_to_run_away(with_template):
     for variables in ({"count": 10**9, "text": ""}, {"count": 1, "text": deep}):
         with pytest.raises(RequestError) as caught:
             encoder.render(USER, None, variables)
-        assert caught.value.code == "chat_template_refused"
+        assert (caught.value.code, caught.value.field) == ("template_error", "messages")
 
 
 def test_a_row_cannot_set_how_the_template_is_applied(folder):
