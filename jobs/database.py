@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import random
 import re
 import sqlite3
 import time
@@ -22,14 +21,14 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
 
 from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_undone
 from jobs.errors import DatabaseError, DatabaseUnavailable
+from jobs.patience import Patience, Tell, Told
 from jobs.shown_urls import ENCODE_PASSWORDS, scrubbed, without_password
 from jobs.tables import SCHEMA_REVISION
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 10.0  # how long SQLite waits for the write lock before it says "locked"
-ATTEMPTS = 4
-AWAY_SECONDS = 10.0  # how long a transaction waits for a PostgreSQL that was cut off or restarts
+# How long SQLite waits for the write lock before it says "locked"; `transact` then asks again.
+BUSY_SECONDS = 2.0
 
 # The other end of a connection may be gone without a word; these are libpq's names.
 _POSTGRES_DEFAULTS = {
@@ -48,13 +47,15 @@ class Database:
 
     Args:
         url: SQLAlchemy URL of an SQLite file or a PostgreSQL database.
+        on_wait: told now and then while `transact` waits for a database that refuses.
 
     Raises:
         DatabaseError: the URL names something else, or the PostgreSQL driver is missing.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, on_wait: Tell | None = None) -> None:
         self._given = url
+        self._told = Told(on_wait)
         self.url = parse_url(url)
         try:
             self.engine = _engine(self.url)
@@ -96,32 +97,27 @@ class Database:
     def transact(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a write transaction, again if the database asks for another try.
 
-        So it is done after a conflict, and for some seconds if a PostgreSQL is away that may be
-        restarting. `work` may run several times, each time in a new transaction, so it must have
-        no other effects. It may even run again after it was committed, where the answer was lost
-        together with the connection: then it finds what it did itself.
+        So it is done after a conflict, and for some seconds if an SQLite file is locked or a
+        PostgreSQL is away that may be restarting. `work` may run several times, each time in a
+        new transaction, so it must have no other effects. It may even run again after it was
+        committed, where the answer was lost together with the connection: then it finds what it
+        did itself.
 
         Raises:
-            DatabaseError: as `begin`; or every attempt was refused.
+            DatabaseError: as `begin`; or it was refused for too long.
         """
-        attempt = 0
-        away_until = 0.0
+        patience = Patience()
         while True:
-            attempt += 1
             try:
                 with self.engine.begin() as connection:
                     return work(connection)
             except SQLAlchemyError as error:
-                if is_away(error):
-                    away_until = away_until or time.monotonic() + AWAY_SECONDS
-                    wait = min(0.1 * 2**attempt, 2.0)
-                    if time.monotonic() + wait > away_until:
-                        raise self._in_words(error) from error
-                elif is_undone(error) and attempt < ATTEMPTS:
-                    wait = 0.02 * 2**attempt
-                else:
-                    raise self._in_words(error) from error
-            time.sleep(random.uniform(0.5, 1) * wait)
+                wait = patience.after(error)
+                said = self._in_words(error)
+                if wait is None:
+                    raise said from error
+            self._told.of(said, patience.waited)
+            time.sleep(wait)
 
     def close(self) -> None:
         """Close all idle connections; those in use close when they are given back."""
@@ -176,7 +172,7 @@ class Database:
         return kind(f"database {self.shown_url}: {said}{hint(error)}")
 
 
-def upgrade(url: str) -> None:
+def upgrade(url: str, on_wait: Tell | None = None) -> None:
     """Create the tables, or bring those of an older pagemill up to date.
 
     Safe to call at any time, and from several processes at once: one does it, the others wait.
@@ -187,23 +183,24 @@ def upgrade(url: str) -> None:
     from alembic import command
     from alembic.util import CommandError
 
-    database = Database(url)
+    def migrate(connection: Connection) -> None:
+        if connection.dialect.name == "postgresql":
+            # Any fixed number; it is given back when the transaction ends.
+            connection.execute(text("SELECT pg_advisory_xact_lock(7243646)"))
+        config = _alembic_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+    database = Database(url, on_wait)
     try:
         if database.url.get_backend_name() == "sqlite":
             _make_folder(database.url)
-        with database.begin() as connection:
-            if connection.dialect.name == "postgresql":
-                # Any fixed number; it is given back when the transaction ends.
-                connection.execute(text("SELECT pg_advisory_xact_lock(7243646)"))
-            config = _alembic_config()
-            config.attributes["connection"] = connection
-            try:
-                command.upgrade(config, "head")
-            except CommandError as error:
-                raise DatabaseError(
-                    f"the database {database.shown_url} cannot be upgraded: {error}; if a newer "
-                    "pagemill made it, install that version here too"
-                ) from error
+        database.transact(migrate)
+    except CommandError as error:
+        raise DatabaseError(
+            f"the database {database.shown_url} cannot be upgraded: {error}; if a newer "
+            "pagemill made it, install that version here too"
+        ) from error
     finally:
         database.close()
 
@@ -260,6 +257,10 @@ def _engine(url: URL) -> Engine:
         return create_engine(
             url,
             pool_pre_ping=True,
+            # What our statements are written for, whatever the default of the database is: they
+            # lock the rows that they decide upon. Where the default is stricter, busy workers
+            # would be refused again and again.
+            isolation_level="READ COMMITTED",
             connect_args={
                 **{k: v for k, v in _POSTGRES_DEFAULTS.items() if k not in url.query},
                 # PgBouncer gives each transaction another connection, without our statements.

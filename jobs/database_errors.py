@@ -19,6 +19,9 @@ _UNDEFINED_TABLE = "42P01"
 # It closed the connection, or takes none yet: shut down, crashed, starting, connection exception.
 _AWAY = ("57P01", "57P02", "57P03", "08")
 
+# How it refuses a connection that is one too many; libpq hands on no code of that.
+_NO_ROOM = ("too many connections", "too many clients", "connection slots are reserved")
+
 
 def is_undone(error: SQLAlchemyError) -> bool:
     """Whether the transaction was surely undone, and may succeed if it is tried again."""
@@ -57,6 +60,8 @@ def hint(error: SQLAlchemyError) -> str:
     state = getattr(original, "sqlstate", None)
     if state == _UNDEFINED_TABLE:
         return f": {UPGRADE_HINT}"
+    if state is None and any(words in str(original) for words in _NO_ROOM):
+        return "; close other connections, or let the server take more of them (max_connections)"
     if error.connection_invalidated or state is None or state.startswith(("08", "28", "3D", "57P")):
         return "; check that the server runs and PAGEMILL_DATABASE_URL is right"
     return ""

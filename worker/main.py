@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from jobs.database import Database
-from jobs.errors import DatabaseUnavailable
+from jobs.errors import DatabaseError, DatabaseUnavailable
 from jobs.periodic import Periodic
 from jobs.storage import Storage
 from jobs.store import Store
@@ -40,7 +40,7 @@ def run(options: WorkerOptions, engine: EngineProcess) -> int:
         JobsError: the database cannot be used.
     """
     settings = options.settings
-    database = Database(settings.database_url)
+    database = Database(settings.database_url, on_wait=_tell_of_wait)
     try:
         _check(database)
         store = Store(database, lease_seconds=settings.lease_seconds)
@@ -64,9 +64,13 @@ def _check(database: Database) -> None:
             if time.monotonic() > give_up:
                 raise
             if not told:
-                log.warning("waiting for the %s", error, extra={"event": "database_away"})
+                _tell_of_wait(error)
             told = True
         time.sleep(1)
+
+
+def _tell_of_wait(error: DatabaseError) -> None:
+    log.warning("waiting for the %s", error, extra={"event": "database_away"})
 
 
 def _live(worker: Worker) -> None:

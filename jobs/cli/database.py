@@ -19,12 +19,13 @@ def upgrade() -> None:
     Example:
       PAGEMILL_DATABASE_URL=postgresql://pagemill@db/pagemill pagemill db upgrade
     """
+    from jobs.cli.deployment import tell_of_wait
     from jobs.database import upgrade
     from jobs.settings import Settings
     from jobs.shown_urls import without_password
 
     url = Settings.from_env().database_url
-    upgrade(url)
+    upgrade(url, tell_of_wait)
     print(f"{without_password(url)} is up to date")
 
 

@@ -78,19 +78,24 @@ def opened(create: bool = False) -> Iterator[Deployment]:
 
     settings = Settings.from_env()
     storage = Storage(settings.storage_url)
-    database = Database(settings.database_url)
+    database = Database(settings.database_url, on_wait=tell_of_wait)
     try:
         try:
             database.check_revision()
         except DatabaseError:
             if not (create and settings.default_database):
                 raise
-            upgrade(settings.database_url)
+            upgrade(settings.database_url, tell_of_wait)
             database.check_revision()
         store = Store(database, lease_seconds=settings.lease_seconds)
         yield Deployment(settings, store, storage)
     finally:
         database.close()
+
+
+def tell_of_wait(error: DatabaseError) -> None:
+    """Say on stderr what a command waits for."""
+    note(f"Waiting for the {error}")
 
 
 def model_name(given: str) -> str:

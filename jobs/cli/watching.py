@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from jobs.cli.console import console, note, one_line, plural
-from jobs.cli.deployment import Deployment
+from jobs.cli.deployment import Deployment, tell_of_wait
 from jobs.cli.shapes import cached_share, how_the_last_ended, shown_state, unanswered
 from jobs.cli.worker import worker_hint
 from jobs.errors import DatabaseUnavailable
@@ -78,7 +78,7 @@ class Watched:
             now = time.monotonic()
             if self._away_since is None:
                 self._away_since = now
-                note(f"Waiting for the database: {error}")
+                tell_of_wait(error)
             elif now - self._away_since > AWAY_SECONDS:
                 raise
             return None

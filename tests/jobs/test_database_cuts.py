@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from jobs import database as database_module
+from jobs import patience
 from jobs.database import Database
 from jobs.errors import DatabaseError, StateConflict
 from jobs.records import Counts
@@ -78,7 +78,7 @@ def test_a_transaction_that_was_cut_off_is_done_again(
 def test_a_server_that_stays_away_is_said_in_words(
     back: StoreUnderTest, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "AWAY_SECONDS", 0.5)
+    monkeypatch.setattr(patience, "AWAY_SECONDS", 0.5)
     back.add((1,))
     work = TerminatedOnce(back, times=99)
     with pytest.raises(DatabaseError, match="check that the server runs"):

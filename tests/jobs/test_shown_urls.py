@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from jobs import database as database_module
+from jobs import patience
 from jobs.broker_url import parse_broker_url, shown_broker
 from jobs.database import Database
 from jobs.errors import InputError, JobsError
@@ -112,7 +112,7 @@ def test_no_secret_is_in_what_a_database_says() -> None:
     ],
 )
 def test_no_secret_is_in_what_the_driver_says(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_module, "AWAY_SECONDS", 0.1)
+    monkeypatch.setattr(patience, "AWAY_SECONDS", 0.1)
     database = Database(url)
     with pytest.raises(JobsError) as caught, database.read():
         pass

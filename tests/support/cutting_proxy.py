@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 
 from sqlalchemy import make_url
 
+_COMMIT = b"COMMIT\0"  # the statement, and the server's word that it was done
+
 
 class CuttingProxy:
     """Hands bytes on in both directions; `cut_next_commit` swallows the answer to one COMMIT.
@@ -49,7 +51,7 @@ class CuttingProxy:
         ).start()
         with client, server, suppress(OSError):
             while data := client.recv(65536):
-                if b"COMMIT" in data and self._armed.is_set():
+                if _COMMIT in data and self._armed.is_set():
                     self._armed.clear()
                     swallowing.set()
                 server.sendall(data)
@@ -60,7 +62,7 @@ class CuttingProxy:
         with suppress(OSError):
             while data := server.recv(65536):
                 if swallowing.is_set():
-                    assert b"COMMIT" in data  # it has happened
+                    assert _COMMIT in data  # it has happened
                     self.cuts += 1
                     break
                 client.sendall(data)
