@@ -95,8 +95,10 @@ def _convert(path: Path, folder: Path, header: GgufHeader) -> None:
     heads = {} if header.head_dim is None else {"head_dim": header.head_dim}
     try:
         with _quiet_transformers(header):
-            config = AutoConfig.from_pretrained(**where, **heads, dtype="float32")
-            tokenizer = AutoTokenizer.from_pretrained(**where)
+            config = AutoConfig.from_pretrained(
+                **where, **heads, dtype="float32", trust_remote_code=False
+            )
+            tokenizer = AutoTokenizer.from_pretrained(**where, trust_remote_code=False)
             config.architectures = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]]
             tokenizer.save_pretrained(folder)
             generation = GenerationConfig.from_model_config(config)
