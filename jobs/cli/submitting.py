@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
     """
     from jobs.submission import prepare
 
-    submission = _submission(options)
+    submission = _submission(deployment, options)
     if Path(submission.model).is_absolute() and not os.path.exists(submission.model):
         note(
             f"Warning: there is no model {submission.model} on this machine; only a worker on a "
@@ -66,7 +65,7 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
     return job
 
 
-def _submission(options: SubmitOptions) -> Submission:
+def _submission(deployment: Deployment, options: SubmitOptions) -> Submission:
     from jobs.submission import Submission
 
     deadline = options.deadline
@@ -90,7 +89,8 @@ def _submission(options: SubmitOptions) -> Submission:
         limit=options.limit,
         seed=options.seed,
         priority=options.priority,
-        deadline_at=None if deadline is None else parse_deadline(deadline, datetime.now(UTC)),
+        # By the database's clock, which is the one that ends the job.
+        deadline_at=None if deadline is None else parse_deadline(deadline, deployment.store.now()),
         row_timeout=options.row_timeout,
         strict=options.strict,
         idempotency_key=options.idempotency_key,
