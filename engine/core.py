@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
@@ -141,8 +141,15 @@ class Engine:
             **dataclasses.asdict(scheduler.stats),
         )
 
-    def step(self) -> list[RequestOutput]:
-        """Compute one batch; returns the requests that it finished."""
+    def step(
+        self, on_planned: Callable[[tuple[Sequence, ...]], None] | None = None
+    ) -> list[RequestOutput]:
+        """Compute one batch; returns the requests that it finished.
+
+        Args:
+            on_planned: called before anything is computed, with the sequences that hold a place
+                in the batch.
+        """
         began = time.perf_counter()
         outputs = self._end_overdue()
         batch = self.scheduler.schedule()
@@ -150,6 +157,8 @@ class Engine:
             if self.has_unfinished:
                 raise EngineError("the scheduler has requests but plans no work: a bug")
             return outputs
+        if on_planned is not None:
+            on_planned(self.scheduler.running_sequences)
         self._limits.begin(batch)
         for sequence in self.scheduler.retire(batch, self._steps.execute(batch)):
             if self._found_stop_string(sequence) and sequence.finish_reason is None:

@@ -4,8 +4,8 @@ JSON over a pipe, never pickle: nothing that comes through can be executed. Mess
 many requests or answers each, so that a step costs one system call, not one a row.
 
     worker -> engine   Start, AddRequests, AbortRequests      (closing the pipe ends the engine)
-    engine -> worker   Located, then Ready, then Report … ; Refused instead of one of the first
-                       two; Crashed before an unexpected end
+    engine -> worker   Located, then Ready, then Report and BatchChanged … ; Refused instead of
+                       one of the first two; Crashed before an unexpected end
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from engine.request import FinishReason, Request, RequestOutput, TokenLogprob, TopLogprob
 from engine.sampling_params import SamplingParams
@@ -84,6 +84,22 @@ class Crashed:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchChanged:
+    """Other requests than before hold a place in the batch of the step that is computed next.
+
+    It is in the pipe before the step begins, and stays there if the engine dies in that step: so
+    the worker knows who was inside.
+
+    Attributes:
+        entered: request ids that were admitted, the first to be served first.
+        left: those that have ended, were aborted or preempted.
+    """
+
+    entered: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TokenCounts:
     """Tokens of one request so far."""
 
@@ -143,11 +159,18 @@ class Report:
     stats: EngineStats | None = None
 
 
-Message = Start | AddRequests | AbortRequests | Located | Ready | Refused | Crashed | Report
-_TYPES: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for cls in (Start, AddRequests, AbortRequests, Located, Ready, Refused, Crashed, Report)
-}
+Message = (
+    Start
+    | AddRequests
+    | AbortRequests
+    | Located
+    | Ready
+    | Refused
+    | Crashed
+    | BatchChanged
+    | Report
+)
+_TYPES: dict[str, type[Any]] = {cls.__name__: cls for cls in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
@@ -175,6 +198,8 @@ def decode(data: bytes) -> Message:
         return AddRequests(tuple(_request(r, prompts) for r in body["requests"]))
     if cls is AbortRequests:
         return AbortRequests(tuple(body["request_ids"]))
+    if cls is BatchChanged:
+        return BatchChanged(tuple(body["entered"]), tuple(body["left"]))
     if cls is Report:
         running, stats = body["running"], body["stats"]
         return Report(

@@ -16,6 +16,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from engine.batch_watch import BatchWatch
 from engine.config import EngineConfig
 from engine.errors import EngineError, RequestError
 from engine.loading import resolve_model
@@ -37,6 +38,7 @@ from engine.request import FinishReason, Request, RequestOutput
 
 if TYPE_CHECKING:
     from engine.core import Engine
+    from engine.sequence import Sequence
 
 log = logging.getLogger("pagemill.engine")
 # Set by the worker: text or json; debug, info, warning or error.
@@ -112,6 +114,13 @@ def _serve(inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
 
 
 def _loop(engine: Engine, inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
+    watch = BatchWatch()
+
+    def tell_batch(running: tuple[Sequence, ...]) -> None:
+        changed = watch.look(running)
+        if changed is not None:
+            writer.send_bytes(encode(changed))
+
     writer.send_bytes(encode(Report(stats=engine.stats)))
     told_of_first = False
     reported, stale = 0.0, False  # when stats were sent last, and whether there was work since
@@ -119,7 +128,7 @@ def _loop(engine: Engine, inbox: queue.SimpleQueue[Message], writer: Connection)
         outputs = _take(engine, inbox)
         if engine.has_unfinished:
             stale = True
-            outputs += engine.step()
+            outputs += engine.step(tell_batch)
             told_of_first = told_of_first or _tell_of_first_token(engine)
         now = time.monotonic()
         if stale and (not engine.has_unfinished or now - reported >= REPORT_SECONDS):

@@ -17,6 +17,7 @@ import pytest
 from engine.messages import (
     AbortRequests,
     AddRequests,
+    BatchChanged,
     Crashed,
     EngineStats,
     Located,
@@ -52,13 +53,19 @@ class Process:
         os.close(engine_out)
         self.reader = Connection(self_in, writable=False)
         self.writer = Connection(self_out, readable=False)
+        self.batches: list[BatchChanged] = []  # those that came so far
 
     def send(self, message: Message) -> None:
         self.writer.send_bytes(encode(message))
 
     def receive(self) -> Message:
-        assert self.reader.poll(PATIENCE), self.log.read_text()
-        return decode(self.reader.recv_bytes())
+        """The next message but for changes of the batch, which are kept aside."""
+        while True:
+            assert self.reader.poll(PATIENCE), self.log.read_text()
+            message = decode(self.reader.recv_bytes())
+            if not isinstance(message, BatchChanged):
+                return message
+            self.batches.append(message)
 
     def reports(self, until: Callable[[Report], bool]) -> list[Report]:
         """Reports up to the first that satisfies `until`."""
@@ -186,6 +193,18 @@ def test_samples_and_log_probabilities_come_through_the_pipe(engine: Process) ->
         assert output.logprobs is not None
         assert [t.token_id for t in output.logprobs] == list(output.token_ids)
         assert all(len(t.top) == 2 for t in output.logprobs)
+
+
+def test_the_batch_is_told_before_its_step(engine: Process) -> None:
+    engine.reports(is_idle)
+    engine.send(added(6, 3))
+    engine.reports(is_idle)
+    engine.send(AddRequests((Request("last", PROMPT),)))
+    engine.reports(is_idle)
+    first, second, third = engine.batches
+    assert first == BatchChanged(("r0", "r1", "r2", "r3"))
+    assert second == BatchChanged(("r4", "r5"), ("r0", "r1", "r2", "r3"))
+    assert third == BatchChanged(("last",), ("r4", "r5"))
 
 
 def json_log(process: Process) -> list[dict[str, Any]]:
