@@ -11,6 +11,7 @@ from typing import Any
 from engine.messages import (
     AbortRequests,
     AddRequests,
+    BatchChanged,
     Crashed,
     Located,
     Ready,
@@ -22,11 +23,11 @@ from engine.request import Request, RequestOutput
 from worker.engine_meter import EngineMeter
 from worker.engine_process import EngineProcess
 from worker.errors import EngineLost, ModelUnavailable, WorkerError
+from worker.inflight import Inflight, Sink
 from worker.watchdog import Watchdog
 
 log = logging.getLogger("pagemill.worker")
 
-Sink = Callable[[RequestOutput], None]
 MAX_FRUITLESS_DEATHS = 5
 ENGINE_TIMEOUT = 300.0
 SLOWER_LOADS = 4  # how many times longer than the first one a later load may take
@@ -36,9 +37,12 @@ class EngineBridge:
     """Feeds requests of all chunks to one engine and hands each answer to its sink.
 
     When the engine dies, a new one is started and given every request that has no answer yet:
-    whoever waits for answers does not notice. After `MAX_FRUITLESS_DEATHS` deaths in a row
-    without one answer the bridge gives up and calls `on_failure`. An engine that has requests
-    reports at least twice a second, or after each step that is longer; one that is silent for
+    whoever waits for answers does not notice. But the rows that were in the batch run apart from
+    the others then, until it is known whether one of them kills the engine, which becomes its
+    answer (see `Suspects`). An engine that dies with no row in its batch, while it loads say, is
+    broken itself: after more than `MAX_FRUITLESS_DEATHS` such deaths in a row, with no answer
+    between, the bridge gives up and calls `on_failure`. An engine that has requests reports at
+    least twice a second, or after each step that is longer; one that is silent for
     `engine_timeout` hangs, and is killed.
 
     Args:
@@ -67,7 +71,7 @@ class EngineBridge:
         self._engine_env = engine_env
         self._watchdog = Watchdog(engine_timeout)
         self._lock = threading.Lock()
-        self._inflight: dict[str, tuple[Request, Sink]] = {}
+        self._inflight = Inflight()
         self._running: Mapping[str, TokenCounts] = {}
         self._fruitless_deaths = 0
         self._closing = False
@@ -97,22 +101,27 @@ class EngineBridge:
     def submit(self, requests: Sequence[Request], sink: Sink) -> None:
         """Queue requests; `sink` gets each answer, from the bridge's thread."""
         with self._lock:
-            self._inflight.update((r.request_id, (r, sink)) for r in requests)
-            engine = self._engine
-        if engine is not None:
-            engine.send(AddRequests(tuple(requests)))
+            self._inflight.add(requests, sink)
+            engine, due = self._engine, self._inflight.due()
+        _send(engine, due)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Take requests back; none of them will reach its sink after this returned."""
         with self._lock:
-            gone = tuple(i for i in request_ids if self._inflight.pop(i, None))
-            engine = self._engine
+            gone = self._inflight.abort(request_ids)
+            engine, due = self._engine, self._inflight.due()
         if gone and engine is not None:
             engine.send(AbortRequests(gone))
+        _send(engine, due)
 
     def running(self) -> Mapping[str, TokenCounts]:
         """Token counts of the requests that the engine was computing about half a second ago."""
         return self._running
+
+    @property
+    def suspects(self) -> int:
+        """Rows of which one may kill the engine; they run apart from the others."""
+        return self._inflight.suspects
 
     def close(self) -> None:
         """End the engine; requests without an answer are dropped."""
@@ -151,12 +160,12 @@ class EngineBridge:
             self._loading = None
             ready = message if isinstance(message, Ready) and not self._closing else None
             self._engine = None if ready is None else engine
-            waiting = tuple(request for request, _ in self._inflight.values())
+            self._inflight.engine_started()
+            due = self._inflight.due()
         if ready is not None:
             self._watchdog.watch(engine, lambda: bool(self._inflight), self._engine_timeout)
             _log_ready(engine, ready)
-            if waiting:
-                engine.send(AddRequests(waiting))
+            _send(engine, due)
             return ready
         self._watchdog.forget()
         status = engine.close()
@@ -187,26 +196,43 @@ class EngineBridge:
             self._running = {}
             self._watchdog.forget()
             self._meter.engine_died()
-            status = engine.close()
-            log.warning(
-                "engine %d died (exit status %d) with %d requests inside; starting another",
-                engine.pid, status, len(self._inflight),
-                extra={"event": "engine_died", "engine_pid": engine.pid, "exit_status": status,
-                       "requests": len(self._inflight)},
-            )  # fmt: skip
-            self._relaunch(status)
+            self._note_death(engine, engine.close())
+            self._relaunch()
 
-    def _relaunch(self, status: int) -> None:
+    def _note_death(self, engine: EngineProcess, status: int) -> None:
+        how = engine.death(status)
+        with self._lock:
+            requests = len(self._inflight)
+            death = self._inflight.engine_died(how)
+            for sink, output in death.answers:
+                sink(output)
+            suspects = self._inflight.suspects
+        self._fruitless_deaths = 0 if death.admitted else self._fruitless_deaths + 1
+        log.warning(
+            "engine %d died (exit status %d) with %d requests inside, of %d rows in its batch; "
+            "%d rows run apart until it is known whether one of them kills; starting another",
+            engine.pid, status, requests, death.admitted, suspects,
+            extra={"event": "engine_died", "engine_pid": engine.pid, "exit_status": status,
+                   "requests": requests, "rows": death.admitted, "suspects": suspects},
+        )  # fmt: skip
+        if death.blamed is not None:
+            self._meter.row_blamed()
+            log.error(
+                "row %s: %s", death.blamed, death.message,
+                extra={"event": "row_blamed", "row": death.blamed},
+            )  # fmt: skip
+
+    def _relaunch(self) -> None:
         while not self._closing:
-            self._fruitless_deaths += 1
             if self._fruitless_deaths > MAX_FRUITLESS_DEATHS:
                 raise EngineLost(
-                    f"the engine died {self._fruitless_deaths} times in a row without "
-                    f"finishing a row (last exit status {status}); see its log above"
+                    f"the engine died {self._fruitless_deaths} times in a row while it loaded or "
+                    "without a row in its batch, so no row is to blame; see its log above"
                 )
             try:
                 self._launch(self._load_timeout)
             except EngineLost as error:
+                self._fruitless_deaths += 1
                 if not self._closing:
                     log.warning("%s", error, extra={"event": "engine_died"})
             else:
@@ -223,7 +249,14 @@ class EngineBridge:
                     self._running = message.running
                 for output in message.outputs:
                     self._deliver(output)
+                with self._lock:
+                    due = self._inflight.due()
+                _send(engine, due)
+            elif isinstance(message, BatchChanged):
+                with self._lock:
+                    self._inflight.batch_changed(message)
             elif isinstance(message, Crashed | Refused):
+                engine.last_words = message.message
                 log.error(
                     "engine %d: %s", engine.pid, message.message,
                     extra={"event": "engine_crashed", "engine_pid": engine.pid},
@@ -231,11 +264,16 @@ class EngineBridge:
 
     def _deliver(self, output: RequestOutput) -> None:
         with self._lock:
-            entry = self._inflight.pop(output.request_id, None)
-            self._fruitless_deaths = 0
+            sink = self._inflight.answer(output)
             # The sink runs under the lock so that `abort` can promise silence.
-            if entry is not None:
-                entry[1](output)
+            if sink is not None:
+                self._fruitless_deaths = 0
+                sink(output)
+
+
+def _send(engine: EngineProcess | None, requests: tuple[Request, ...]) -> None:
+    if requests and engine is not None:
+        engine.send(AddRequests(requests))
 
 
 def _log_ready(engine: EngineProcess, ready: Ready) -> None:

@@ -24,6 +24,7 @@ class EngineMeter:
         self._former = EngineStats(step_buckets=NO_STEPS)
         self._latest = EngineStats()
         self._restarts = 0
+        self._rows_blamed = 0
         self._generated = Throughput()
         self._generated.add(0, time.monotonic())
 
@@ -44,6 +45,15 @@ class EngineMeter:
     def engine_restarted(self) -> None:
         with self._lock:
             self._restarts += 1
+
+    def row_blamed(self) -> None:
+        with self._lock:
+            self._rows_blamed += 1
+
+    @property
+    def rows_blamed(self) -> int:
+        """Rows that were found to kill engines."""
+        return self._rows_blamed
 
     @property
     def restarts(self) -> int:

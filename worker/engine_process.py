@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
@@ -20,6 +22,7 @@ PATIENT_THREADS = {
 }  # fmt: skip
 
 CLOSING_SECONDS = 10.0
+LAST_WORDS = 300  # characters of them that are told of; those of a compiler can be pages
 
 
 class EngineProcess:
@@ -28,6 +31,9 @@ class EngineProcess:
     Args:
         config: settings for `engine.config.EngineConfig`.
         env: variables of its environment, besides those of this process.
+
+    Attributes:
+        last_words: why it ends, in its own words, or in those of whoever killed it.
     """
 
     def __init__(self, config: Mapping[str, Any], env: Mapping[str, str] | None = None) -> None:
@@ -46,6 +52,7 @@ class EngineProcess:
         self._reader = Connection(self_in, writable=False)
         self._writer = Connection(self_out, readable=False)
         self._send_lock = threading.Lock()
+        self.last_words: str | None = None
         self.send(Start(config))
 
     @property
@@ -86,6 +93,25 @@ class EngineProcess:
             status = self._process.wait()
         self._reader.close()
         return status
+
+    def death(self, status: int) -> str:
+        """How it ended, as the end of a sentence.
+
+        Args:
+            status: its exit status; a signal's is negative.
+        """
+        words = textwrap.shorten(self.last_words or "", LAST_WORDS, placeholder=" …")
+        if status < 0:
+            how = f"it was killed by {_signal_name(-status)}"
+            return f"{how} ({words})" if words else how
+        return f"it ended with {words or f'exit status {status}'}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _without_credentials() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 WorkerError
 ├── ModelUnavailable       the model or its settings cannot be served
-├── EngineLost             the engine died too often without finishing a row
+├── EngineLost             the engine died too often, and no row was to blame
 └── MetricsUnavailable     the metrics cannot be served where they were asked for
 """
 
@@ -22,7 +22,7 @@ class ModelUnavailable(WorkerError):
 
 
 class EngineLost(WorkerError):
-    """The engine died again and again without finishing a row."""
+    """The engine died again and again while it loaded, or with no row in its batch."""
 
     exit_code = 4
 

@@ -111,6 +111,14 @@ def _engine(snapshot: Snapshot) -> Iterator[Metric]:
         "Engines started in place of one that died",
         snapshot.engine_restarts,
     )
+    yield _gauge(
+        "pagemill_rows_suspected",
+        "Rows of which one may kill the engine; they run apart",
+        snapshot.rows_suspected,
+    )
+    yield _counter(
+        "pagemill_rows_blamed", "Rows that were found to kill engines", snapshot.rows_blamed
+    )
 
 
 def _work(snapshot: Snapshot) -> Iterator[Metric]:

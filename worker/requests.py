@@ -66,6 +66,11 @@ def request_id(lease: ChunkLease, row_index: int, sample: int = 0) -> str:
     return f"{lease.chunk_id}:{lease.epoch}:{row_index}:{sample}"
 
 
+def row_of(request: Request) -> str:
+    """Names the row in whose samples the request is one; the others' is the same."""
+    return request.request_id.removesuffix(f":{request.sample_index}")
+
+
 def _prepare_batch(
     lease: ChunkLease,
     rows: Sequence[Mapping[str, Any]],

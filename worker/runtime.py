@@ -130,6 +130,8 @@ class Worker:
             dtype=None if ready is None else ready.dtype,
             engine=self._meter.totals(),
             engine_restarts=self._meter.restarts,
+            rows_suspected=self._bridge.suspects,
+            rows_blamed=self._meter.rows_blamed,
             tokens_per_second=self._meter.tokens_per_second(),
             work=self._workload.totals(),
             heartbeat_age=self._heartbeat.age,

@@ -27,6 +27,8 @@ class Snapshot:
         device, dtype: None before the model is loaded.
         engine: the state of the engine that runs, and the counts of all engines so far.
         engine_restarts: engines that were started in place of one that died.
+        rows_suspected: rows of which one may kill the engine, and which run apart therefore.
+        rows_blamed: rows that were found to kill engines.
         tokens_per_second: generated tokens, over the last ten seconds or so.
         heartbeat_age: seconds since a heartbeat succeeded.
     """
@@ -37,6 +39,8 @@ class Snapshot:
     dtype: str | None
     engine: EngineStats
     engine_restarts: int
+    rows_suspected: int
+    rows_blamed: int
     tokens_per_second: float
     work: WorkloadTotals
     heartbeat_age: float

@@ -79,4 +79,5 @@ class Watchdog:
             engine.pid, self._silent,
             extra={"event": "engine_hung", "engine_pid": engine.pid, "seconds": self._silent},
         )  # fmt: skip
+        engine.last_words = f"it hung: it had work and said nothing for {self._silent:.0f} s"
         engine.kill()

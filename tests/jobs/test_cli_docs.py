@@ -73,5 +73,7 @@ def test_every_error_code_of_a_row_is_on_the_page() -> None:
     }
     assert len(codes) > 20
     codes -= {"duplicate_request"}  # of a caller of the engine, never of a row
-    for code in sorted(codes | ROW_ERRORS.keys() | {"engine_error", "cancelled", "expired"}):
+    for code in sorted(
+        codes | ROW_ERRORS.keys() | {"engine_crashed", "engine_error", "cancelled", "expired"}
+    ):
         assert f"`{code}`" in OUTPUT_PAGE, code

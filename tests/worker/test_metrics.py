@@ -31,6 +31,8 @@ SNAPSHOT = Snapshot(
         out_of_memory=3, step_seconds=1.25, step_buckets=(1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2),
     ),
     engine_restarts=1,
+    rows_suspected=12,
+    rows_blamed=5,
     tokens_per_second=123.5,
     work=WorkloadTotals(
         chunks_held=2, rows_done=30, rows_total=64, completed=600, failed=7,
@@ -64,7 +66,8 @@ def test_every_number_is_where_it_belongs():
         "tokens_per_second": 123.5, "prefix_cache_hit_ratio": 0.91,
         "requests_running": 8, "requests_waiting": 3,
         "kv_blocks_used": 40, "kv_blocks_cached": 20, "kv_blocks_capacity": 100,
-        "preemptions_total": 2, "engine_restarts_total": 1, "out_of_memory_total": 3,
+        "preemptions_total": 2, "engine_restarts_total": 1,
+        "rows_suspected": 12, "rows_blamed_total": 5, "out_of_memory_total": 3,
         "chunks_held": 2, "lease_age_seconds": 12.5,
         "heartbeat_age_seconds": 0.5, "heartbeat_failures_total": 4,
     }  # fmt: skip

@@ -31,6 +31,8 @@ from worker.runtime import Worker
 class HeldBridge:
     """An engine that keeps its requests until `answer` is called."""
 
+    suspects = 0
+
     def __init__(self, config, on_failure, *, meter, **options):
         self.meter = meter
         self.on_failure = on_failure

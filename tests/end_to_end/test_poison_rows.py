@@ -1,0 +1,98 @@
+"""Rows that kill the engine, in whole jobs: they alone are errors, whatever ran beside them."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.database import Database
+from jobs.store import Store
+from tests.support.crashes import computing
+from tests.support.deployment import BACKENDS, Deployment, RunningWorker, wait_for
+from tests.support.poisoned import POISON, poison
+
+ROWS = 200
+KILLS = 50
+# Batches of two rows: each death costs a load of the model, and halves take more of them.
+ENGINE = ("--num-blocks", "96", "--max-model-len", "512", "--max-num-seqs", "2", "--threads", "1")
+
+
+def rows(number: int, poisoned: set[int] = frozenset(), tokens: int = 4) -> list[dict[str, Any]]:
+    return [
+        {
+            "custom_id": f"row-{i}",
+            "prompt": f"Question {i}: " + (POISON if i in poisoned else "why?"),
+            "max_tokens": tokens,
+            "ignore_eos": True,
+        }
+        for i in range(number)
+    ]
+
+
+def errors(found: list[dict[str, Any]]) -> dict[int, str]:
+    return {row["row_index"]: row["error"]["code"] for row in found if row["error"]}
+
+
+@pytest.mark.parametrize(
+    ("deployment", "poisoned"),
+    [
+        pytest.param(backend, poisoned, marks=marks)
+        for backend, poisoned, marks in [
+            (BACKENDS[0], {77}, ()),
+            (BACKENDS[2], {20, 21, 150}, ()),  # two of one batch, and one of another chunk
+            (BACKENDS[0], {20, 21, 150}, pytest.mark.chaos),
+            (BACKENDS[2], {77}, pytest.mark.chaos),
+        ]
+    ],
+    indirect=["deployment"],
+)
+def test_just_the_rows_that_kill_are_errors(
+    deployment: Deployment, poisoned: set[int], tiny_model: Path
+) -> None:
+    deployment.env.update(poison())
+    job = deployment.submit(rows(ROWS, poisoned), tiny_model, "--chunk-rows", "64")
+    with deployment.worker(tiny_model, *ENGINE, "--exit-when-done", job) as worker:
+        assert worker.wait(240) == 0, worker.logged()
+        assert worker.logged().count("while it computed this row alone") == len(poisoned)
+    found = deployment.results(job)
+    assert [row["row_index"] for row in found] == list(range(ROWS))
+    assert errors(found) == dict.fromkeys(poisoned, "engine_crashed")
+    for row in found:
+        assert row["row_index"] in poisoned or row["completion_tokens"] == 4
+
+
+@pytest.mark.chaos
+def test_no_row_is_blamed_for_kills_from_outside(deployment: Deployment, tiny_model: Path) -> None:
+    seed = time.time_ns()
+    print(f"random seed {seed}")
+    job = deployment.submit(rows(ROWS, tokens=300), tiny_model, "--chunk-rows", "32")
+    with deployment.worker(tiny_model, *ENGINE, "--exit-when-done", job) as worker:
+        killed = kill_engines(deployment, worker, job, random.Random(seed))
+        assert killed == KILLS, "the job was too short for so many kills"
+        assert worker.wait(240) == 0, worker.logged()
+    found = deployment.results(job)
+    assert [row["row_index"] for row in found] == list(range(ROWS))
+    assert errors(found) == {}
+    assert all(row["completion_tokens"] == 300 for row in found)
+
+
+def kill_engines(deployment: Deployment, worker: RunningWorker, job: str, rng: Any) -> int:
+    """Kill an engine again and again, each after a while; returns how many were killed."""
+    database = Database(deployment.settings.database_url)
+    store = Store(database)
+    killed = 0
+    try:
+        while killed < KILLS and not store.job(job).state.terminal:
+            wait_for(
+                "rows in the engine", lambda: computing(store, job) or not worker.alive, timeout=60
+            )
+            time.sleep(rng.expovariate(1 / 1.5))
+            killed += worker.kill_engine()
+            wait_for("the next engine", lambda: worker.engine() or not worker.alive)
+    finally:
+        database.close()
+    return killed
