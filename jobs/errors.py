@@ -5,6 +5,7 @@
     ├── UsageError             options that do not fit together
     ├── InputError             the input file as a whole is refused at submit
     ├── StorageError           the storage folder cannot be read or written
+    │   └── StorageUnavailable   … and that may pass: it is full, read-only, or not there
     ├── DatabaseError          the database is missing, locked, or of another version
     │   └── DatabaseUnavailable  … and that may pass: it is away, or locked by others
     ├── BrokerError            the broker cannot be reached, or refuses
@@ -49,6 +50,18 @@ class StorageError(JobsError):
     """The storage folder cannot be read or written."""
 
     exit_code = 74
+
+
+class StorageUnavailable(StorageError):
+    """The storage is full, refuses, or is not there; that may pass.
+
+    Attributes:
+        waits_for: what a job that needs the storage waits for, as `jobs.waiting_for` has it.
+    """
+
+    def __init__(self, message: str, waits_for: str) -> None:
+        super().__init__(message)
+        self.waits_for = waits_for
 
 
 class DatabaseError(JobsError):

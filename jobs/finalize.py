@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import layout
-from jobs.errors import JobsError, OutputError
+from jobs.errors import JobsError, OutputError, StorageUnavailable
 from jobs.garbage import collect
 from jobs.gather import gathered
 from jobs.manifest import FileEntry, describe, manifest_bytes, manifest_files, read_manifest
@@ -137,7 +137,10 @@ def remove_garbage(store: Store, storage: Storage, job_id: str, version: int) ->
     """
     folder = storage.job(store.job(job_id).folder)
     merged = (record.merged for record in store.windows(job_id, version))
-    collect(folder, version, store.chunks(job_id, version), filter(None, merged))
+    storage.check()
+    if folder.path.is_dir():
+        collect(folder, version, store.chunks(job_id, version), filter(None, merged))
+        storage.check()  # what is gone with the storage is not removed
     store.forget_garbage(job_id, version)
 
 
@@ -153,6 +156,9 @@ def _attempt(
         try:
             with _renewed(store, lease):
                 return int(step(store, storage, lease))
+        except StorageUnavailable as error:
+            store.wait_for(lease.job_id, error.waits_for)
+            raise
         except OutputError as error:
             extra = {"event": "job_failed", "job_id": lease.job_id}
             log.error("job %s: %s", lease.job_id, error, extra=extra)

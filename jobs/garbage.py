@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from jobs import layout
 from jobs.gather import WINDOWS_FOLDER
@@ -29,6 +28,9 @@ def collect(
     Args:
         chunks: all chunks of the version.
         merged: the merged windows of the version that SQL names.
+
+    Raises:
+        StorageUnavailable: the storage is not there, or refuses.
     """
     windows = set(merged)
     keep = windows | {f"{path}.json" for path in windows}
@@ -38,18 +40,12 @@ def collect(
         folder.remove(layout.spool_folder(chunk.id))
         if chunk.part is not None:
             keep.add(chunk.part)
-    for path in _all_files(folder, PARTS_FOLDER):
-        match = _PART.fullmatch(path.name)
-        if match and match["chunk"] in ended and f"{PARTS_FOLDER}/{path.name}" not in keep:
-            path.unlink(missing_ok=True)
-    for path in _all_files(folder, WINDOWS_FOLDER):
-        match = _WINDOW.fullmatch(path.name)
+    for name in folder.all_files(PARTS_FOLDER):
+        match = _PART.fullmatch(name)
+        if match and match["chunk"] in ended and f"{PARTS_FOLDER}/{name}" not in keep:
+            folder.remove(f"{PARTS_FOLDER}/{name}")
+    for name in folder.all_files(WINDOWS_FOLDER):
+        match = _WINDOW.fullmatch(name)
         ours = match is not None and int(match["version"]) == version
-        if ours and f"{WINDOWS_FOLDER}/{path.name}" not in keep:
-            path.unlink(missing_ok=True)
-
-
-def _all_files(folder: JobFolder, name: str) -> list[Path]:
-    """Hidden files too, which `JobFolder.files` passes over."""
-    path = folder.at(name)
-    return list(path.iterdir()) if path.is_dir() else []
+        if ours and f"{WINDOWS_FOLDER}/{name}" not in keep:
+            folder.remove(f"{WINDOWS_FOLDER}/{name}")

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from jobs import layout
-from jobs.errors import StorageError
 from jobs.parts import answered, job_schema, read_batches, read_chunk_input
 from jobs.records import ChunkRecord, RowErrorInfo, RowResult, WindowSpec
 from jobs.result_table import result_table
@@ -43,12 +42,11 @@ def gathered(
 
     Raises:
         OutputError: a row is there twice, or a file is missing or damaged.
-        StorageError: the storage cannot be read or written.
+        StorageUnavailable: the storage cannot be read or written.
     """
     schema = job_schema(folder, layout.input_copy(version))
-    scratch = folder.at(WINDOWS_FOLDER)
+    scratch = folder.make_folder(WINDOWS_FOLDER)
     try:
-        scratch.mkdir(parents=True, exist_ok=True)
         with RowOrder(scratch, schema, window) as order:
             if window.rejected is not None:
                 _add_file(order, folder, window.rejected)
@@ -63,7 +61,7 @@ def gathered(
                     order.add(order.without_known(batch, unfinished), window.base)
             yield order
     except OSError as error:
-        raise StorageError(f"cannot merge rows in {scratch}: {error}") from error
+        raise folder.trouble("merge rows in", scratch, error) from error
 
 
 def _add_file(order: RowOrder, folder: JobFolder, path: str) -> None:

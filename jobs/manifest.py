@@ -64,7 +64,7 @@ def describe(folder: JobFolder, path: str) -> FileEntry:
         columns = ["error", "prompt_tokens", "cached_tokens", "completion_tokens"]
         for group in range(file.num_row_groups):
             counts += count_rows(file.read_row_group(group, columns))
-    with open(folder.at(path), "rb") as content:
+    with folder.open(path) as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     name = PurePosixPath(path).name
     return FileEntry(name, counts.rows, folder.size(path), digest, counts)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 import jobs
 from jobs import layout
-from jobs.errors import OutputError, StorageError
+from jobs.errors import OutputError
 from jobs.records import ChunkLease
 from jobs.schema import (
     CHAT,
@@ -174,20 +174,17 @@ def open_parquet(folder: JobFolder, path: str) -> Iterator[pq.ParquetFile]:
 
     Raises:
         OutputError: it is missing or damaged (noticed when opened, or while it is read).
-        StorageError: the storage could not be read.
+        StorageUnavailable: the storage could not be read.
     """
     full = folder.at(path)
     try:
         with pq.ParquetFile(full) as file:
             yield file
-    except FileNotFoundError:
-        raise OutputError(f"{full} is missing; something outside pagemill removed it") from None
-    except pa.ArrowException as error:
-        raise OutputError(f"{full} cannot be read: {error}") from error
-    except OSError as error:
+    except (pa.ArrowException, OSError) as error:
         # A damaged page is an OSError without an errno; trouble of the disk has one.
-        kind = OutputError if error.errno is None else StorageError
-        raise kind(f"{full} cannot be read: {error}") from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise folder.trouble("read", full, error) from error
+        raise OutputError(f"{full} cannot be read: {error}") from error
 
 
 def read_batches(

@@ -51,8 +51,10 @@ class RowOrder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._writer.close()
-        self._file.close()
+        try:
+            self._writer.close()
+        finally:
+            self._file.close()
 
     def add(self, rows: pa.RecordBatch | pa.Table, source: str) -> None:
         """Take rows; `source` names the file that they come from.

@@ -75,7 +75,10 @@ def read_spool(
 
     Where two segments hold a row, the one of the newer lease, then the later segment, wins: a
     newer lease computes a row again only where it could not adopt it.
-    Segments that cannot be read are passed over with a warning: their rows are computed again.
+    Segments that are damaged are passed over with a warning: their rows are computed again.
+
+    Raises:
+        StorageUnavailable: the storage could not be read.
     """
     segments = sorted(folder.files(layout.spool_folder(chunk_id), "*.arrow"), key=_age)
     batches = [b for path in segments for b in _read_segment(folder, path, fingerprint)]
@@ -100,7 +103,7 @@ def _read_segment(
 ) -> Iterator[pa.RecordBatch]:
     """A segment's complete batches; none where the fingerprint is another one."""
     try:
-        with open(folder.at(path), "rb") as file, pa.ipc.open_stream(file) as reader:
+        with folder.open(path) as file, pa.ipc.open_stream(file) as reader:
             metadata = reader.schema.metadata or {}
             if fingerprint is not None and metadata.get(_FINGERPRINT) != fingerprint.encode():
                 return

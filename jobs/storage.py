@@ -7,15 +7,19 @@ disk, renamed, and its folder flushed. Nothing is ever changed in place.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from types import TracebackType
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from jobs.errors import StorageError
+from jobs.errors import OutputError, StorageError, StorageUnavailable
+from jobs.storage_errors import MARKER, away, is_storage, missing, trouble
 
 
 class Storage:
@@ -33,14 +37,53 @@ class Storage:
 
     def job(self, folder: str) -> JobFolder:
         """The folder of one job; `folder` is relative to the root and stays below it."""
-        return JobFolder(_below(self.root, folder))
+        return JobFolder(_below(self.root, folder), self.root)
+
+    def check(self) -> None:
+        """See that the storage is there.
+
+        Raises:
+            StorageUnavailable: it is not; that may pass.
+        """
+        if not is_storage(self.root):
+            raise away(self.root)
+
+    def new_job(self, folder: str, *, in_use: bool = False) -> JobFolder:
+        """Make the folder of a job, which is done nowhere else; the first one makes the storage.
+
+        Args:
+            in_use: there are jobs, so the storage has to be there: what lies where it has to be
+                mounted is another disk, and what is written to that is lost once it is mounted.
+
+        Raises:
+            StorageUnavailable: the storage is not there, or cannot be written.
+        """
+        if in_use:
+            self.check()
+        job, marker = self.job(folder), self.root / MARKER
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not marker.exists():
+                marker.write_text("The files of pagemill's jobs; see docs/operations.md.\n")
+            job.path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise job.trouble("make", job.path, error) from error
+        return job
 
 
 class JobFolder:
-    """One job's files, by the relative paths of `jobs.layout`."""
+    """One job's files, by the relative paths of `jobs.layout`.
 
-    def __init__(self, path: Path) -> None:
+    Nothing here makes the folder itself: where it is missing, the storage is not mounted, and
+    what would be written in its place would be out of reach once it is.
+
+    Every method that touches files raises `StorageUnavailable` if the storage is not there, is
+    full, or refuses, and `OutputError` if a file is missing though the storage is there.
+    """
+
+    def __init__(self, path: Path, root: Path) -> None:
         self.path = path
+        self._root = root
 
     def at(self, relative: str) -> Path:
         """The absolute path of a file of this job.
@@ -54,12 +97,51 @@ class JobFolder:
         return self.at(relative).exists()
 
     def size(self, relative: str) -> int:
-        return self.at(relative).stat().st_size
+        path = self.at(relative)
+        try:
+            return path.stat().st_size
+        except OSError as error:
+            raise self.trouble("read", path, error) from error
 
     def files(self, relative: str, pattern: str = "*") -> list[str]:
         """Relative paths of the finished files in a folder, sorted; none if it is missing."""
+        names = fnmatch.filter(self.all_files(relative), pattern)
+        return [f"{relative}/{name}" for name in names if name[0] != "."]
+
+    def all_files(self, relative: str) -> list[str]:
+        """Names of the files in a folder, hidden ones too, sorted; none if it is missing."""
         folder = self.at(relative)
-        return sorted(f"{relative}/{p.name}" for p in folder.glob(pattern) if p.name[0] != ".")
+        try:
+            if not folder.exists() and not self.path.is_dir():
+                raise missing(folder, self.path, self._root)
+            return sorted(os.listdir(folder)) if folder.exists() else []
+        except OSError as error:
+            raise self.trouble("read", folder, error) from error
+
+    def make_folder(self, relative: str) -> Path:
+        """See that there is a folder in that of the job; returns its path."""
+        folder = self.at(relative)
+        try:
+            self._make(folder)
+        except OSError as error:
+            raise self.trouble("make", folder, error) from error
+        return folder
+
+    def trouble(self, action: str, path: Path, error: OSError) -> StorageUnavailable | OutputError:
+        """The error to raise in place of one of the file system."""
+        return trouble(action, path, self.path, self._root, error)
+
+    @contextlib.contextmanager
+    def open(self, relative: str) -> Iterator[BufferedReader]:
+        """Open a finished file for reading; errors of the block's reads become ours too."""
+        path = self.at(relative)
+        try:
+            with open(path, "rb") as file:
+                yield file
+        except OSError as error:
+            if error.errno is None:  # of pyarrow: the content is damaged
+                raise
+            raise self.trouble("read", path, error) from error
 
     @contextlib.contextmanager
     def create(self, relative: str) -> Iterator[BinaryIO]:
@@ -68,23 +150,22 @@ class JobFolder:
         An existing file of that name is replaced. After an error nothing is left behind.
 
         Raises:
-            StorageError: the folder cannot be written (missing rights, disk full, …).
+            StorageUnavailable: it cannot be written (missing rights, disk full, …).
         """
         target = self.at(relative)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            self._make(target.parent)
             with open(temporary, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
             _sync_folder(target.parent)
-        except OSError as error:
+        except BaseException as error:
             _discard(temporary)
-            raise StorageError(_explain("write", target, error)) from error
-        except BaseException:
-            _discard(temporary)
+            if isinstance(error, OSError) and error.errno is not None:
+                raise self.trouble("write", target, error) from error
             raise
 
     def create_once(self, relative: str, content: bytes) -> bool:
@@ -96,7 +177,7 @@ class JobFolder:
         target = self.at(relative)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            self._make(target.parent)
             with open(temporary, "wb") as file:
                 file.write(content)
                 file.flush()
@@ -114,7 +195,7 @@ class JobFolder:
             _sync_folder(target.parent)
             return True
         except OSError as error:
-            raise StorageError(_explain("write", target, error)) from error
+            raise self.trouble("write", target, error) from error
         finally:
             _discard(temporary)
 
@@ -126,7 +207,7 @@ class JobFolder:
         """
         old, new = self.at(source), self.at(target)
         try:
-            new.parent.mkdir(parents=True, exist_ok=True)
+            self._make(new.parent)
             try:
                 os.link(old, new)
             except FileExistsError:
@@ -134,31 +215,35 @@ class JobFolder:
             except OSError:
                 if new.exists():
                     return
-                if not old.exists():
-                    raise
-                with open(old, "rb") as reader, self.create(target) as writer:
+                with self.open(source) as reader, self.create(target) as writer:
                     shutil.copyfileobj(reader, writer, 1 << 20)
             _sync_folder(new.parent)
         except OSError as error:
-            raise StorageError(_explain("publish", new, error)) from error
+            raise self.trouble("write", new, error) from error
 
     def read(self, relative: str) -> bytes:
-        path = self.at(relative)
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise StorageError(_explain("read", path, error)) from error
+        with self.open(relative) as file:
+            return file.read()
 
     def remove(self, relative: str) -> None:
         """Remove a file or a folder with all that is in it; nothing happens if it is gone."""
         path = self.at(relative)
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        try:
+            if path.is_dir():
+                shutil.rmtree(path, onerror=_unless_gone)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self.trouble("remove", path, error) from error
 
     def remove_all(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder in that of the job, and those between."""
+        between = [folder, *folder.parents]
+        for each in reversed(between[: between.index(self.path)]):
+            each.mkdir(exist_ok=True)
 
 
 def _local_path(url: str) -> Path:
@@ -193,9 +278,11 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _explain(action: str, path: Path, error: OSError) -> str:
-    reason = error.strerror or str(error)
-    return (
-        f"cannot {action} {path}: {reason}; see that PAGEMILL_STORAGE_URL names a folder with "
-        "room and write permission"
-    )
+def _unless_gone(
+    function: Any,
+    path: str,
+    info: tuple[type[BaseException], BaseException, TracebackType],
+) -> None:
+    """Another process may remove the same files."""
+    if not isinstance(info[1], FileNotFoundError):
+        raise info[1]

@@ -18,7 +18,6 @@ from jobs.fingerprint import input_digests, job_fingerprint, seed_of_key
 from jobs.job_options import check_options, check_sampling
 from jobs.normalize import VERSION, NormalizedWriter
 from jobs.parameters import MAX_SEED
-from jobs.prompts import PromptRules
 from jobs.reading.blocks import Block, Reader
 from jobs.reading.custom_ids import CustomIds
 from jobs.reading.opening import open_input
@@ -93,10 +92,15 @@ def prepare(
     submission: Submission,
     storage: Storage,
     progress: Callable[[Progress], None] | None = None,
+    *,
+    in_use: bool = False,
 ) -> NewJob:
     """Read the input once, and write the job's folder; SQL is not touched.
 
     If anything fails, or the process is interrupted, the folder is removed.
+
+    Args:
+        in_use: there are jobs in the storage already, so it has to be there.
 
     Raises:
         UsageError: options that cannot work.
@@ -108,7 +112,9 @@ def prepare(
     job_id = new_job_id()
     folder = storage.job(job_id)
     try:
-        plan = _normalize(submission, rules, folder, progress)
+        with open_input(submission.input, rules, submission.input_format) as reader:
+            storage.new_job(job_id, in_use=in_use)
+            plan = _normalize(submission, reader, folder, progress)
         digests = input_digests(folder, plan)
     except BaseException:
         folder.remove_all()
@@ -163,46 +169,45 @@ def _uri(given: str) -> str:
 
 def _normalize(
     submission: Submission,
-    rules: PromptRules,
+    reader: Reader,
     folder: JobFolder,
     progress: Callable[[Progress], None] | None,
 ) -> Plan:
     errors: list[RowErrorInfo] = []
     ids = CustomIds()
-    with open_input(submission.input, rules, submission.input_format) as reader:
-        with (
-            folder.create(layout.input_copy(VERSION)) as file,
-            NormalizedWriter(
-                file,
-                folder,
-                carried=reader.carried,
-                model=submission.model,
-                chunk_rows=submission.chunk_rows,
-            ) as writer,
-        ):
-            rows = rejected = 0
-            for block in _limited(reader.blocks(), submission.limit):
-                for row in block.rows:
-                    if row.custom_id is not None:
-                        ids.add(row.custom_id, row.line)
-                    if row.error is not None:
-                        rejected += 1
-                        if len(errors) < _SHOWN_ERRORS:
-                            errors.append(row.error)
-                rows += len(block.rows)
-                if submission.strict and len(errors) == _SHOWN_ERRORS:
-                    break
-                writer.add(block)
-                if progress is not None:
-                    progress(Progress(rows, rejected, reader.position, reader.size))
-            _check_rows(reader, rows, rejected, errors, submission.strict)
-            plan = writer.finish()
-            if submission.chat_template_kwargs and not writer.has_chats:
-                raise InputError(
-                    f"{reader.name} has no chats, so --chat-template-kwargs would reach no row; "
-                    "leave it out, or give messages"
-                )
-        _check_custom_ids(reader, ids, folder, plan)
+    with (
+        folder.create(layout.input_copy(VERSION)) as file,
+        NormalizedWriter(
+            file,
+            folder,
+            carried=reader.carried,
+            model=submission.model,
+            chunk_rows=submission.chunk_rows,
+        ) as writer,
+    ):
+        rows = rejected = 0
+        for block in _limited(reader.blocks(), submission.limit):
+            for row in block.rows:
+                if row.custom_id is not None:
+                    ids.add(row.custom_id, row.line)
+                if row.error is not None:
+                    rejected += 1
+                    if len(errors) < _SHOWN_ERRORS:
+                        errors.append(row.error)
+            rows += len(block.rows)
+            if submission.strict and len(errors) == _SHOWN_ERRORS:
+                break
+            writer.add(block)
+            if progress is not None:
+                progress(Progress(rows, rejected, reader.position, reader.size))
+        _check_rows(reader, rows, rejected, errors, submission.strict)
+        plan = writer.finish()
+        if submission.chat_template_kwargs and not writer.has_chats:
+            raise InputError(
+                f"{reader.name} has no chats, so --chat-template-kwargs would reach no row; "
+                "leave it out, or give messages"
+            )
+    _check_custom_ids(reader, ids, folder, plan)
     return plan
 
 

@@ -99,6 +99,11 @@ class ChunkRun:
                 return self._counts
             return sum((row.counts(running) for row in self._rows.values()), self._counts)
 
+    def spooled_counts(self) -> Counts:
+        """Counts of the rows that were written down."""
+        with self._lock:
+            return sum(map(count_rows, self._spooled), Counts())
+
     def unfinished(self) -> tuple[str, ...]:
         """Request ids without an answer."""
         with self._lock:
@@ -125,6 +130,12 @@ class ChunkRun:
             if self.stop_reason is None or reason is Stop.LEASE_LOST:
                 self.stop_reason = reason
         self._ended.set()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another worker has the chunk by now."""
+        with self._lock:
+            return self.stop_reason is Stop.LEASE_LOST
 
     def wait(self) -> Stop | None:
         """Wait until all rows are in (None) or the run was stopped (why)."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from jobs.database import Database
-from jobs.errors import DatabaseError, DatabaseUnavailable
+from jobs.errors import DatabaseError, DatabaseUnavailable, StorageUnavailable
 from jobs.periodic import Periodic
 from jobs.storage import Storage
 from jobs.store import Store
@@ -44,7 +44,9 @@ def run(options: WorkerOptions, engine: EngineProcess) -> int:
     try:
         _check(database)
         store = Store(database, lease_seconds=settings.lease_seconds)
-        worker = Worker(options, store, Storage(settings.storage_url), engine)
+        storage = Storage(settings.storage_url)
+        _look_for(storage, store)
+        worker = Worker(options, store, storage, engine)
         with _named_in_the_log(worker.id), _monitored(worker):
             _live(worker)
         failure = worker.failure
@@ -71,6 +73,17 @@ def _check(database: Database) -> None:
 
 def _tell_of_wait(error: DatabaseError) -> None:
     log.warning("waiting for the %s", error, extra={"event": "database_away"})
+
+
+def _look_for(storage: Storage, store: Store) -> None:
+    """Tell at once of a storage that is not there; chunks wait for it."""
+    try:
+        if store.list_jobs(limit=1):  # the first job makes it
+            storage.check()
+    except StorageUnavailable as error:
+        log.warning("%s", error, extra={"event": "storage_away"})
+    except DatabaseUnavailable:  # of which the heartbeat tells
+        pass
 
 
 def _live(worker: Worker) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
 from engine.messages import Ready
 from jobs import finalize
-from jobs.errors import DatabaseError, OutputError
+from jobs.errors import DatabaseError, OutputError, StorageUnavailable
 from jobs.parts import read_chunk_input, write_part
 from jobs.periodic import Periodic
 from jobs.records import ChunkLease, ErrorTally
@@ -34,11 +35,13 @@ from worker.progress import log_progress
 from worker.prompts import PromptEncoder
 from worker.requests import COLUMNS, prepare
 from worker.snapshot import Snapshot, WorkerState
+from worker.storage_watch import StorageWatch
 from worker.workload import Outcome, Workload
 
 log = logging.getLogger("pagemill.worker")
 
 COMMIT_AGAIN_SECONDS = 1.0  # between two tries to commit a chunk
+_T = TypeVar("_T")
 OF_THE_WORKER = frozenset(
     {"kv_cache_too_small", "out_of_memory"}
 )  # errors that another worker need not give
@@ -81,6 +84,7 @@ class Worker:
             started=engine,
         )
         self._workload = Workload()
+        self._watch = StorageWatch(store)
         self._ready: Ready | None = None
         self._encoder: PromptEncoder | None = None
         self._presence = Presence(
@@ -125,7 +129,7 @@ class Worker:
         ready = self._ready
         return Snapshot(
             state=self._state(),
-            message=None if self.failure is None else str(self.failure),
+            message=self._message(),
             device=None if ready is None else ready.device,
             dtype=None if ready is None else ready.dtype,
             engine=self._meter.totals(),
@@ -147,7 +151,7 @@ class Worker:
 
     def run_chunk(self) -> bool:
         """Claim the best free chunk and bring it to its end; false if there is none."""
-        if self.draining.is_set():
+        if self.draining.is_set() or not self._watch.readable:
             return False
         try:
             lease = self.store.claim_chunk(self.id, self.options.model)
@@ -189,10 +193,17 @@ class Worker:
         assert self._encoder is not None
         began = time.monotonic()
         folder = self.storage.job(lease.folder)
-        table = read_chunk_input(folder, lease.input_path, lease.ordinal)
-        rows = table.select(COLUMNS).to_pylist()
         mark = fingerprint(lease, self._ready, self._encoder.digest)
-        adopted = read_spool(folder, lease.chunk_id, mark, skip_errors=OF_THE_WORKER)
+        try:
+            table, adopted = _read(folder, lease, mark)
+        except StorageUnavailable as error:
+            self.store.release_chunk(lease)
+            self._watch.refused(
+                f"input of {lease.chunk_id}", lease.job_id, error,
+                probe=lambda: _read(folder, lease, mark),
+            )  # fmt: skip
+            return Outcome.HANDED_BACK
+        rows = table.select(COLUMNS).to_pylist()
         if adopted.num_rows:
             chunk_log.info(
                 "%d finished rows adopted", adopted.num_rows,
@@ -218,6 +229,7 @@ class Worker:
         finally:
             self._bridge.abort(run.unfinished())
             self._workload.end(run)
+            self._watch.worked(_spool_of(run))
         _log_end(chunk_log, run, outcome, time.monotonic() - began)
         return outcome
 
@@ -228,15 +240,48 @@ class Worker:
         reason = run.wait()
         if reason is None:
             results = run.results()
-            part = write_part(folder, run.lease, table, results, mark)
+            try:
+                part = self._patiently(
+                    run,
+                    f"part of {run.lease.chunk_id}",
+                    lambda: write_part(folder, run.lease, table, results, mark),
+                )
+            except StorageUnavailable:
+                return self._leave(run, chunk_log)
             errors = tally_errors(failed_rows(results))
             done = self._commit(run, part, errors, chunk_log)
             return Outcome.DONE if done else Outcome.FENCED
-        if reason is Stop.LEASE_LOST:
+        return self._leave(run, chunk_log)
+
+    def _leave(self, run: ChunkRun, chunk_log: ChunkLog) -> Outcome:
+        """Leave a chunk to others, with its finished rows in the spool."""
+        if run.is_lost:
             return Outcome.FENCED
-        run.flush()
-        self.store.release_chunk(run.lease, run.counts())
+        self._bridge.abort(run.unfinished())
+        try:
+            self._patiently(run, _spool_of(run), run.flush)
+        except StorageUnavailable as error:
+            if run.is_lost:
+                return Outcome.FENCED
+            chunk_log.warning(
+                "finished rows that are not in the spool are lost and will be computed again: %s",
+                error,
+                extra={"event": "rows_lost"},
+            )
+        self.store.release_chunk(run.lease, run.spooled_counts())
         return Outcome.HANDED_BACK
+
+    def _patiently(self, run: ChunkRun, name: str, action: Callable[[], _T]) -> _T:
+        """Do something with the storage as soon as it lets us; the answers wait in memory.
+
+        Raises:
+            StorageUnavailable: the chunk had to be left before.
+        """
+
+        def leave(pause: float) -> bool:
+            return self._handing_back.wait(pause) or run.is_lost
+
+        return self._watch.until_done(name, run.lease.job_id, action, leave)
 
     def _commit(
         self, run: ChunkRun, part: str, errors: Sequence[ErrorTally], chunk_log: ChunkLog
@@ -275,8 +320,24 @@ class Worker:
             runs[chunk_id].stop(Stop.JOB_STOPPING)
 
     def _flush(self) -> None:
+        self._watch.probe()
         for run in self._workload.runs():
-            run.flush()
+            name = _spool_of(run)
+            if not self._watch.is_due(name):
+                continue
+            try:
+                run.flush()
+            except StorageUnavailable as error:
+                self._watch.refused(name, run.lease.job_id, error)
+                if run in self._workload.runs():
+                    continue
+            self._watch.worked(name)
+
+    def _message(self) -> str | None:
+        if self.failure is not None:
+            return str(self.failure)
+        waits_for = self._watch.waits_for
+        return None if waits_for is None else f"waits for {waits_for}"
 
     def _state(self) -> WorkerState:
         if self.failure is not None:
@@ -291,6 +352,16 @@ class Worker:
         log.error("%s", error, extra={"event": "engine_lost"})
         self.failure = error
         self.hand_back()
+
+
+def _read(folder: JobFolder, lease: ChunkLease, mark: str) -> tuple[pa.Table, pa.Table]:
+    """The rows of a chunk, and the answers that the spool has of them."""
+    table = read_chunk_input(folder, lease.input_path, lease.ordinal)
+    return table, read_spool(folder, lease.chunk_id, mark, skip_errors=OF_THE_WORKER)
+
+
+def _spool_of(run: ChunkRun) -> str:
+    return f"spool of {run.lease.chunk_id}"
 
 
 def _log_end(chunk_log: ChunkLog, run: ChunkRun, outcome: Outcome, seconds: float) -> None:

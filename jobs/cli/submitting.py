@@ -41,7 +41,8 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
             "machine that has it can answer the job"
         )
     with _reading() as progress:
-        new = prepare(submission, deployment.storage, progress)
+        in_use = bool(deployment.store.list_jobs(limit=1))
+        new = prepare(submission, deployment.storage, progress, in_use=in_use)
     folder = deployment.storage.job(new.folder)
     try:
         job = deployment.store.insert_job(new)

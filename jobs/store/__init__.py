@@ -146,11 +146,11 @@ class Store:
             lambda c: leases.renew(c, worker_id, held, self._lease_seconds)
         )
 
-    def release_chunk(self, lease: ChunkLease, counts: Counts) -> bool:
+    def release_chunk(self, lease: ChunkLease, counts: Counts | None = None) -> bool:
         """Hand a chunk back unfinished: to the queue, or to its end if its job stops.
 
         Args:
-            counts: of the rows that are in its spool.
+            counts: of the rows that are in its spool; None leaves them as they are.
 
         Returns:
             False if the lease was lost before.

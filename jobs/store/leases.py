@@ -23,7 +23,7 @@ from jobs.store.moves import (
     move_leased_chunk,
 )
 from jobs.store.row_errors import add_errors
-from jobs.store.rows import added_counts, count_values
+from jobs.store.rows import added_counts, count_values, counts_of
 from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, COUNT_NAMES, IN_WORKER, chunks, jobs
 
 _MAY_BEGIN = (jobs.c.state.in_(HAS_WORK), jobs.c.paused_at.is_(None))
@@ -130,9 +130,10 @@ def renew(
     )
 
 
-def release_chunk(connection: Connection, lease: ChunkLease, counts: Counts) -> bool:
+def release_chunk(connection: Connection, lease: ChunkLease, counts: Counts | None) -> bool:
     job = lock_job(connection, lease.job_id)
     chunk = connection.execute(select(chunks).where(chunks.c.id == lease.chunk_id)).one()
+    counts = counts_of(chunk) if counts is None else counts
     return hand_back_chunk(connection, job, chunk, lease.epoch, counts)
 
 

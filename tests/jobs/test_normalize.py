@@ -67,7 +67,7 @@ def test_every_row_is_in_its_window_once(
     block_rows: int,
 ) -> None:
     """An empty text stands for a refused row."""
-    folder = Storage(str(tmp_path_factory.mktemp("s"))).job("job")
+    folder = Storage(str(tmp_path_factory.mktemp("s"))).new_job("job")
     given_rows = [prompt(i, text) if text else bad(i) for i, text in enumerate(rows)]
     blocks = [given_rows[i : i + block_rows] for i in range(0, len(rows), block_rows)]
     plan = write(
@@ -113,7 +113,7 @@ def test_every_row_is_in_its_window_once(
 
 @pytest.mark.quick
 def test_rows_of_a_window_are_in_the_order_of_prefixes(tmp_path: Path) -> None:
-    folder = Storage(str(tmp_path)).job("job")
+    folder = Storage(str(tmp_path)).new_job("job")
     rows = [prompt(i, text) for i, text in enumerate(["b1", "a1", "b2", "a2", "c"])]
     plan = write(folder, [rows], chunk_rows=2, window_rows=4)
     with pq.ParquetFile(folder.at(plan.input_path)) as file:
@@ -123,7 +123,7 @@ def test_rows_of_a_window_are_in_the_order_of_prefixes(tmp_path: Path) -> None:
 
 @pytest.mark.quick
 def test_the_schemas(tmp_path: Path) -> None:
-    folder = Storage(str(tmp_path)).job("job")
+    folder = Storage(str(tmp_path)).new_job("job")
     plan = write(folder, [[prompt(0, "a"), bad(1)]], chunk_rows=8)
     assert pq.read_schema(folder.at(plan.input_path)) == pa.schema([*NORMALIZED, CARRIED])
     path = plan.windows[0].rejected
@@ -160,7 +160,7 @@ def wrong(i: int, code: str, message: str = "x") -> Row:
 
 @pytest.mark.quick
 def test_errors_are_counted_by_their_code_with_the_first_as_example(tmp_path: Path) -> None:
-    folder = Storage(str(tmp_path)).job("job")
+    folder = Storage(str(tmp_path)).new_job("job")
     codes = ["b", "", "a", "b", "a", "b", "", "c"]
     rows = [wrong(i, code) if code else prompt(i, "x") for i, code in enumerate(codes)]
     rows.append(wrong(8, "d", "m" * 10_000))
@@ -178,7 +178,7 @@ def test_errors_are_counted_by_their_code_with_the_first_as_example(tmp_path: Pa
 @pytest.mark.quick
 def test_it_knows_whether_there_are_chats(tmp_path: Path) -> None:
     for rows, chats in (([prompt(0, "a"), bad(1)], False), ([prompt(0, "a"), CHAT], True)):
-        folder = Storage(str(tmp_path)).job(str(chats))
+        folder = Storage(str(tmp_path)).new_job(str(chats))
         with folder.create("copy") as file:
             writer = NormalizedWriter(file, folder, carried=[], model="m", chunk_rows=1)
             with writer:
@@ -189,7 +189,7 @@ def test_it_knows_whether_there_are_chats(tmp_path: Path) -> None:
 
 @pytest.mark.quick
 def test_what_the_template_gets_beside_the_messages_is_written(tmp_path: Path) -> None:
-    folder = Storage(str(tmp_path)).job("job")
+    folder = Storage(str(tmp_path)).new_job("job")
     plan = write(folder, [[CHAT, prompt(1, "a")]], chunk_rows=8)
     with pq.ParquetFile(folder.at(plan.input_path)) as file:
         assert file.read()["chat"].to_pylist() == ['{"tools":[]}', None]
@@ -197,7 +197,7 @@ def test_what_the_template_gets_beside_the_messages_is_written(tmp_path: Path) -
 
 @pytest.mark.quick
 def test_a_window_of_refused_rows_has_no_chunks(tmp_path: Path) -> None:
-    folder = Storage(str(tmp_path)).job("job")
+    folder = Storage(str(tmp_path)).new_job("job")
     plan = write(folder, [[bad(0), bad(1), prompt(2, "a")]], chunk_rows=8, window_rows=2)
     assert [chunk.window for chunk in plan.chunks] == [1]
     assert [window.rejected is not None for window in plan.windows] == [True, False]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture
 def folder(tmp_path: Path) -> JobFolder:
-    return Storage(str(tmp_path)).job("job")
+    return Storage(str(tmp_path)).new_job("job")
 
 
 def write(folder: JobFolder, epoch: int, *results: RowResult, mark: str = "f") -> None:
@@ -115,7 +115,7 @@ def test_a_torn_segment_gives_every_complete_batch(
 def test_however_a_segment_is_torn_its_rows_are_right(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
-    folder = Storage(str(tmp_path_factory.mktemp("spool"))).job("job")
+    folder = Storage(str(tmp_path_factory.mktemp("spool"))).new_job("job")
     results = [answer(row, f"text {row}") for row in range(2 * BATCH_ROWS + 1)]
     write(folder, 1, *results)
     path = folder.at("_spool/c/e1-0000.arrow")

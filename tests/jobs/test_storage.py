@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture
 def folder(tmp_path: Path) -> JobFolder:
-    return Storage(str(tmp_path)).job("job")
+    return Storage(str(tmp_path)).new_job("job")
 
 
 @pytest.fixture(params=[True, False], ids=["links", "no links"])

@@ -115,7 +115,7 @@ def add_job(
 ) -> PlayedJob:
     """Insert a job whose rows lie in the given windows and chunks; row N is in line N + 1."""
     job_id = job_id or f"job_{uuid.uuid4().hex[:20]}"
-    folder = storage.job(job_id)
+    folder = storage.new_job(job_id)
     specs: list[WindowSpec] = []
     chunks: list[ChunkSpec] = []
     with (

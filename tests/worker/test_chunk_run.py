@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture
 def folder(tmp_path):
-    return Storage(str(tmp_path)).job("job_x")
+    return Storage(str(tmp_path)).new_job("job_x")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ BAD = RowErrorInfo("x", "bad", 1)
 
 @pytest.fixture
 def make_run(lease, tmp_path):
-    folder = Storage(str(tmp_path)).job("job_x")
+    folder = Storage(str(tmp_path)).new_job("job_x")
 
     def make(ordinal=0, rows=3, adopted=(), job="job_x"):
         mine = replace(lease, chunk_id=f"{job}-v1-{ordinal:06}", job_id=job, rows=rows)
