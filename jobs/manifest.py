@@ -127,11 +127,22 @@ def read_manifest(folder: JobFolder, version: int) -> dict[str, Any]:
         raise OutputError(
             f"{folder.at(path)} is of a format that pagemill {jobs.__version__} does not know"
         )
+    if not _lists_files(content):
+        raise OutputError(f"{folder.at(path)} lists files that are none of its folder")
     return content
 
 
 def manifest_files(content: dict[str, Any]) -> list[FileEntry]:
     return [FileEntry.from_json(entry) for entry in content["files"]]
+
+
+def _lists_files(content: dict[str, Any]) -> bool:
+    """Whether all that it names are files of its own folder."""
+    try:
+        names = [entry.path for entry in manifest_files(content)]
+    except (KeyError, TypeError):
+        return False
+    return all(isinstance(n, str) and n and PurePosixPath(n).name == n for n in names)
 
 
 def _digest(value: Any) -> str:

@@ -259,8 +259,14 @@ def _local_path(url: str) -> Path:
 
 def _below(root: Path, relative: str) -> Path:
     path = Path(os.path.normpath(root / relative))
-    if not path.is_relative_to(root) or path == root:
+    if not path.is_relative_to(root) or path == root or "\0" in relative:
         raise StorageError(f"{relative!r} is not a path below {root}")
+    # The root may be reached through links. Below it, nobody who has a good intent makes one.
+    if os.path.realpath(path) != os.path.join(os.path.realpath(root), path.relative_to(root)):
+        raise StorageError(
+            f"{path} leads through a symbolic link to {os.path.realpath(path)}; pagemill makes no "
+            "links in its storage, and follows none: remove it"
+        )
     return path
 
 

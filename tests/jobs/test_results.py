@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.errors import OutputNotReady
+from jobs.errors import OutputError, OutputNotReady, StorageError
 from jobs.finalize import drive
 from jobs.results import OutputRows, open_partial, open_version
 from jobs.retry import plan_retry
@@ -121,3 +123,24 @@ def test_a_version_of_before_a_column_was_known_has_null_there(job: PlayedJob) -
             assert group.schema.names == (columns or known.schema.names)
             assert group["endpoint"].null_count == group["choices"].null_count == group.num_rows
     assert indices(known) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"path": path} for path in ("../v2/x", "/etc/passwd", "a/b", "..", "", 5, None, "a\0b")),
+        *({"files": files} for files in (None, 5, [5], [{}], [None], "x", {"a": 1})),
+    ],
+)
+def test_a_manifest_that_was_tampered_with_leads_nowhere(
+    job: PlayedJob, change: dict[str, Any]
+) -> None:
+    job.finish_all()
+    drive(job.store, job.storage, "me")
+    path = job.storage.job(job.id).at("v1/_manifest.json")
+    content = json.loads(path.read_text())
+    entry = content["files"][0]
+    path.unlink()
+    path.write_text(json.dumps(content | {"files": [entry | change], **change}))
+    with pytest.raises((OutputError, StorageError), match=r"none of its folder|not a path below"):
+        indices(open_version(job.storage, job.store.job(job.id)))

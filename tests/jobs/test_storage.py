@@ -59,10 +59,57 @@ def test_nothing_is_left_of_a_file_that_failed(folder: JobFolder) -> None:
     assert list(folder.at("x").iterdir()) == []
 
 
-@pytest.mark.parametrize("path", ["../other/x", "/etc/passwd", ".", "a/../../x"])
+@pytest.mark.parametrize("path", ["../other/x", "/etc/passwd", ".", "a/../../x", "a\0b", "..", ""])
 def test_a_path_stays_in_its_folder(folder: JobFolder, path: str) -> None:
     with pytest.raises(StorageError, match="not a path below"):
         folder.at(path)
+
+
+USES = {
+    "create": lambda folder: folder.create("a/b/file").__enter__(),
+    "create_once": lambda folder: folder.create_once("a/b/file", b"x"),
+    "link to": lambda folder: folder.link("a/b/file", "mine"),
+    "link from": lambda folder: folder.link("own", "a/b/file"),
+    "read": lambda folder: folder.read("a/b/file"),
+    "files": lambda folder: folder.files("a/b"),
+    "remove": lambda folder: folder.remove("a/b"),
+    "remove file": lambda folder: folder.remove("a/b/file"),
+    "exists": lambda folder: folder.exists("a/b/file"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("linked", ["job", "job/a", "job/a/b"])
+def test_no_link_leads_out_of_the_folder(tmp_path: Path, use: str, linked: str) -> None:
+    """Someone who may write into the storage makes workers touch nothing else."""
+    outside = tmp_path / "outside"
+    for below in ("", "a", "b", "a/b"):
+        (outside / below).mkdir(exist_ok=True)
+        (outside / below / "file").write_bytes(b"precious")
+    before = sorted(outside.rglob("*"))
+    link = tmp_path / "storage" / linked
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside)
+    with pytest.raises(StorageError, match="through a symbolic link"):
+        USES[use](Storage(str(tmp_path / "storage")).job("job"))
+    assert sorted(outside.rglob("*")) == before
+    assert all(path.read_bytes() == b"precious" for path in before if path.is_file())
+
+
+def test_a_link_to_a_file_is_not_followed(folder: JobFolder, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    folder.path.mkdir()
+    (folder.path / "part").symlink_to(tmp_path / "secret")
+    with pytest.raises(StorageError, match="through a symbolic link"):
+        folder.read("part")
+
+
+def test_the_storage_itself_may_be_reached_through_links(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "storage").symlink_to(tmp_path / "disk")
+    folder = Storage(str(tmp_path / "storage")).job("job")
+    assert folder.create_once("v1/file", b"x")
+    assert (tmp_path / "disk" / "job" / "v1" / "file").read_bytes() == b"x"
 
 
 def test_a_storage_that_cannot_be_written_yet_is_named() -> None:
