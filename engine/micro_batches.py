@@ -27,8 +27,9 @@ log = logging.getLogger("pagemill.engine")
 Execute = Callable[[Batch], list[SampledToken]]
 Copy = Callable[[tuple[BlockCopy, ...]], None]
 
-# Sound steps after which a size twice as large is tried. A step in vain doubles them.
-FIRST_PROBE, LAST_PROBE = 8, 1024
+# Steps that the limit cut after which twice the limit is tried; again twice as many of them each
+# time that it is tried in vain.
+FIRST_PROBE, LAST_PROBE = 8, 256
 # Waits, once in a step, before a sequence of which not one token can be computed is given up:
 # whoever else took the memory may give it back.
 WAIT_SECONDS = (0.1, 1.0)
@@ -58,23 +59,28 @@ class StepSize:
 
     def __init__(self, whole: int) -> None:
         self.limit = self._whole = whole
-        self._probe, self._sound = FIRST_PROBE, 0
+        self._probe = FIRST_PROBE
+        self._cut_steps = 0
+        self._raised = False  # and nothing of the new size was computed yet
 
     def halve(self, tokens: int) -> None:
         """So many tokens, two or more, were too many."""
         self.limit = -(-tokens // 2)
 
-    def step_ended(self, sound: bool) -> None:
-        """A step is computed; `sound` if memory did not run out in it."""
+    def step_ended(self, tokens: int, sound: bool) -> None:
+        """A step of so many tokens is computed; `sound` if memory did not run out in it."""
         if not sound:
-            self._probe, self._sound = min(2 * self._probe, LAST_PROBE), 0
+            self._probe = min(2 * self._probe, LAST_PROBE) if self._raised else FIRST_PROBE
+            self._cut_steps, self._raised = 0, False
             return
-        self._sound += 1
-        if self.limit == self._whole:
-            if self._sound == LAST_PROBE:
-                self._probe = FIRST_PROBE
-        elif self._sound == self._probe:
-            self.limit, self._sound = min(2 * self.limit, self._whole), 0
+        if 2 * tokens > self.limit:
+            self._raised = False
+        if tokens <= self.limit:
+            return  # a higher limit would change nothing
+        self._cut_steps += 1
+        if self._cut_steps == self._probe:
+            self.limit = min(2 * self.limit, self._whole)
+            self._cut_steps, self._raised = 0, True
 
 
 class MicroBatches:
@@ -125,7 +131,7 @@ class MicroBatches:
                 sampled.append(SampledToken(lost, NO_TOKEN, out_of_memory=True))
                 left = tuple(s for s in left if s.request_id != lost)
         sound = self.failures == before
-        self._size.step_ended(sound)
+        self._size.step_ended(batch.num_tokens, sound)
         if not sound:
             _warn(batch, self._size.limit, sampled)
         return sampled

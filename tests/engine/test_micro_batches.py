@@ -170,31 +170,39 @@ def test_what_the_allocator_really_says_is_understood() -> None:
 
 
 @quick
-def test_the_size_is_restored_step_by_step_and_tried_less_often_in_vain() -> None:
+def test_the_size_is_restored_step_by_step() -> None:
     size = StepSize(100)
     size.halve(100)
     size.halve(50)
-    size.step_ended(sound=False)
+    size.step_ended(100, sound=False)
     seen = []
     while size.limit < 100:
+        size.step_ended(25, sound=True)  # was not cut, and counts for nothing
         seen.append(size.limit)
-        size.step_ended(sound=True)
-    assert seen == [25] * 2 * FIRST_PROBE + [50] * 2 * FIRST_PROBE
-    for tried in (4, 8):
+        size.step_ended(100, sound=True)
+    assert seen == [25] * FIRST_PROBE + [50] * FIRST_PROBE
+
+
+@quick
+def test_a_size_that_was_tried_in_vain_is_tried_less_often() -> None:
+    size = StepSize(100)
+
+    def steps_until_tried() -> int:
         size.halve(100)
-        size.step_ended(sound=False)
-        for _ in range(tried * FIRST_PROBE):
-            assert size.limit == 50
-            size.step_ended(sound=True)
-        assert size.limit == 100
-    for _ in range(LAST_PROBE):
-        size.step_ended(sound=True)
-    size.halve(100)
-    size.step_ended(sound=False)
-    for _ in range(2 * FIRST_PROBE):
-        assert size.limit == 50
-        size.step_ended(sound=True)
-    assert size.limit == 100
+        size.step_ended(100, sound=False)
+        steps = 0
+        while size.limit == 50:
+            size.step_ended(100, sound=True)
+            steps += 1
+        return steps
+
+    waits = [steps_until_tried() for _ in range(8)]
+    assert waits[:4] == [FIRST_PROBE * factor for factor in (1, 2, 4, 8)]
+    assert waits[-2:] == [LAST_PROBE] * 2
+    size.step_ended(20, sound=True)  # proves nothing of 100
+    assert steps_until_tried() == LAST_PROBE
+    size.step_ended(100, sound=True)  # it was a whole step, and memory is there again
+    assert steps_until_tried() == FIRST_PROBE
 
 
 @settings(max_examples=60, deadline=None)
