@@ -15,12 +15,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 TEST_PROCESSES ?= 2
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
-.PHONY: help demo test quick lint types imports schema check wheel-check bench clean
+.PHONY: help demo test quick chaos lint types imports schema check wheel-check bench clean
 
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
 	@echo "make test         run every test (about 15 minutes on 2 cores)"
 	@echo "make quick        run the quick tests (under a minute)"
+	@echo "make chaos        run the long fault-injection tests, one after the other"
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
 	@echo "make bench        measure, and write the figures to benchmarks/results/"
@@ -50,6 +51,10 @@ test: $(VENV)/.installed-dev
 
 quick: $(VENV)/.installed-dev
 	$(PYTEST) -m "quick and not gpu and not chaos"
+
+# One process, so that what a test kills and measures is its own.
+chaos: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "chaos and not gpu"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from engine.batch import Batch
 from engine.request import Request
 
+MIN_TO_SWEEP = 100  # entries of ended requests that may stay, however few others there are
+
 
 class TimeLimits:
     """Tells which requests are past their time.
@@ -45,6 +47,10 @@ class TimeLimits:
         """The request has ended; unknown ids are passed over."""
         self._waiting.pop(request_id, None)
         self._ends.pop(request_id, None)
+        # Of requests that end in time, what is in the heap comes up much later.
+        if len(self._order) > 2 * len(self._ends) + MIN_TO_SWEEP:
+            self._order = [entry for entry in self._order if self._ends.get(entry[1]) == entry[0]]
+            heapq.heapify(self._order)
 
     def overdue(self) -> list[str]:
         """The requests whose time is over; each is named once."""
