@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from jobs import finalize
+from jobs.deletion import finish_deletions
 from jobs.errors import SettingsError
 from jobs.periodic import Periodic
 from jobs.settings import Settings
@@ -64,8 +65,9 @@ class Beat:
             self._health.renew()
 
     def finish(self) -> None:
-        """One round of merging windows and publishing jobs."""
+        """One round of merging windows, publishing jobs, and removing files of deleted ones."""
         finalize.drive(self._store, self._storage, self._owner)
+        finish_deletions(self._store, self._storage)
 
 
 class HealthFile:

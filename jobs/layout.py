@@ -22,6 +22,11 @@ MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
 
 
+def run_log(job_id: str) -> str:
+    """Where the worker of `pagemill run` logs; relative to the storage, unlike all others."""
+    return f"logs/{job_id}.log"
+
+
 def input_copy(version: int) -> str:
     return f"_input/v{version}.parquet"
 

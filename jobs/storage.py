@@ -70,6 +70,20 @@ class Storage:
             raise job.trouble("make", job.path, error) from error
         return job
 
+    def remove(self, relative: str) -> None:
+        """Remove a file, or a folder with all that is in it, and be sure that it is gone.
+
+        Raises:
+            StorageUnavailable: the storage is not there, and may come back with all that was in
+                it; or some of it cannot be removed.
+        """
+        self.check()
+        path = _below(self.root, relative)
+        try:
+            _remove(path)
+        except OSError as error:
+            raise trouble("remove", path, path, self.root, error) from error
+
 
 class JobFolder:
     """One job's files, by the relative paths of `jobs.layout`.
@@ -229,10 +243,7 @@ class JobFolder:
         """Remove a file or a folder with all that is in it; nothing happens if it is gone."""
         path = self.at(relative)
         try:
-            if path.is_dir():
-                shutil.rmtree(path, onerror=_unless_gone)
-            else:
-                path.unlink(missing_ok=True)
+            _remove(path)
         except OSError as error:
             raise self.trouble("remove", path, error) from error
 
@@ -268,6 +279,13 @@ def _below(root: Path, relative: str) -> Path:
             "links in its storage, and follows none: remove it"
         )
     return path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, onerror=_unless_gone)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _discard(temporary: Path) -> None:

@@ -5,6 +5,7 @@
     chunks      one row for each piece of work that a worker leases, by version
     row_errors  how many rows have no answer, by version, source and error code
     events      who did what to a job, and when
+    deletions   jobs that are gone, and whose files still have to go
     workers     one row a worker process: what it said of itself, and when
 
 A lease is three columns: `lease_owner`, `lease_expires_at` (by the database's clock) and
@@ -42,7 +43,7 @@ from jobs.sqltypes import SafeText, UtcDateTime
 from jobs.states import ChunkState, JobState
 
 # The newest migration. `Database.check_revision` compares it with what a database says.
-SCHEMA_REVISION = "0007"
+SCHEMA_REVISION = "0008"
 
 metadata = MetaData(
     naming_convention={
@@ -218,6 +219,15 @@ events = Table(
     PrimaryKeyConstraint("id"),
     Index(None, "job_id", "id"),
     sqlite_autoincrement=True,
+)
+
+deletions = Table(
+    "deletions",
+    metadata,
+    Column("job_id", String(64), nullable=False),
+    Column("folder", String(255), nullable=False),
+    Column("deleted_at", UtcDateTime, nullable=False),
+    PrimaryKeyConstraint("job_id"),
 )
 
 # No index but the key, so that a heartbeat, which changes all of a row, is cheap; there are as

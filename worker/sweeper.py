@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jobs import finalize
+from jobs.deletion import finish_deletions
 from jobs.periodic import Periodic
 from jobs.sweep import mend
 from worker.runtime import Worker
@@ -41,6 +42,7 @@ class Sweeper:
         if mend(worker.store):
             self._requeued()
         finalize.drive(worker.store, worker.storage, worker.id)
+        finish_deletions(worker.store, worker.storage)
 
     def prune(self) -> None:
         self._worker.store.prune_workers()

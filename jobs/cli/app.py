@@ -11,6 +11,7 @@ from jobs.cli import (
     beat,
     cancel,
     database,
+    delete,
     errors,
     events,
     listing,
@@ -83,6 +84,7 @@ app.command("events")(events.events)
 app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)
+app.command("delete")(delete.delete)
 app.command("retry")(retry.retry)
 app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)

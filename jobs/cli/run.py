@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs import layout
 from jobs.cli.console import console, note, one_line, table
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import EngineOptions, SubmitOptions, with_groups
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 100
-_LOG_FOLDER = "logs"
 
 
 @with_groups
@@ -94,7 +94,7 @@ def _answer(deployment: Deployment, job: JobRecord, engine: EngineOptions) -> Jo
 
 
 def _log_of(deployment: Deployment, job: JobRecord) -> Path:
-    return deployment.storage.root / _LOG_FOLDER / f"{job.id}.log"
+    return deployment.storage.root / layout.run_log(job.id)
 
 
 def _deliver(deployment: Deployment, job: JobRecord, target: Target | None) -> None:

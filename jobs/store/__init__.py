@@ -33,7 +33,18 @@ from jobs.records import (
 )
 from jobs.sqltypes import database_now
 from jobs.states import JobState
-from jobs.store import control, events, finalize, leases, moves, read, submit, sweep, workers
+from jobs.store import (
+    control,
+    deletions,
+    events,
+    finalize,
+    leases,
+    moves,
+    read,
+    submit,
+    sweep,
+    workers,
+)
 from jobs.store.rows import ZERO
 
 __all__ = ["Store"]
@@ -387,6 +398,35 @@ class Store:
             StateConflict: the job is neither queued nor in progress.
         """
         return self._database.transact(lambda c: control.resume(c, job_id))
+
+    def delete_job(self, job_id: str, detail: str | None = None, ended_for: float = 0) -> bool:
+        """Forget a job that has ended, but for its events; `deletions` tells what files have to go.
+
+        Args:
+            detail: why, for the events.
+            ended_for: only if it ended at least so many seconds ago; False if it did not.
+
+        Raises:
+            StateConflict: the job has not ended.
+        """
+        attempt = itertools.count()
+        return self._database.transact(
+            lambda c: deletions.delete_job(c, job_id, detail, ended_for, next(attempt) > 0)
+        )
+
+    def was_deleted(self, job_id: str) -> bool:
+        """Whether there was a job of that id that is deleted."""
+        with self._database.read() as connection:
+            return deletions.was_deleted(connection, job_id)
+
+    def deletions(self) -> list[tuple[str, str]]:
+        """(job id, folder) of deleted jobs whose files may still be there."""
+        with self._database.read() as connection:
+            return deletions.unfinished(connection)
+
+    def forget_deletion(self, job_id: str) -> None:
+        """The files of a deleted job are removed."""
+        self._database.transact(lambda c: deletions.forget(c, job_id))
 
     def reopen(self, job_id: str, plan: Plan, retried: Counts = ZERO) -> JobRecord:
         """Open a completed, cancelled or expired job again, for its next version.

@@ -34,6 +34,7 @@ CANCELLED = "cancelled"
 EXPIRED = "expired"
 FAILED = "failed"
 RETRIED = "retried"
+DELETED = "deleted"
 
 
 def record(connection: Connection, job_id: str, event: str, detail: str | None = None) -> None:
@@ -76,13 +77,14 @@ def of_job(connection: Connection, job_id: str) -> list[EventRecord]:
     try:
         found = read.job(connection, job_id).id
     except JobNotFound:
-        if not (gone := _of(connection, job_id)):
+        if not (gone := of_gone(connection, job_id)):
             raise
         return gone
-    return _of(connection, found)
+    return of_gone(connection, found)
 
 
-def _of(connection: Connection, job_id: str) -> list[EventRecord]:
+def of_gone(connection: Connection, job_id: str) -> list[EventRecord]:
+    """The events of that very id, whether there is such a job or not."""
     query = select(events).where(events.c.job_id == job_id).order_by(events.c.id)
     return [EventRecord(**row._mapping) for row in connection.execute(query)]
 

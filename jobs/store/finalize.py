@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, exists, select, update
 
+from jobs.errors import JobNotFound
 from jobs.records import Counts, ErrorTally, MergeLease
 from jobs.sqltypes import database_now
 from jobs.states import TERMINAL, ChunkState, JobState
@@ -141,7 +142,10 @@ def renew_merge(connection: Connection, lease: MergeLease, seconds: float) -> bo
 def finish_job(
     connection: Connection, lease: MergeLease, counts: Counts, errors: Sequence[ErrorTally]
 ) -> bool:
-    job = lock_job(connection, lease.job_id)
+    try:
+        job = lock_job(connection, lease.job_id)
+    except JobNotFound:  # others finished it, and it was deleted
+        return False
     ours = (jobs.c.lease_epoch == lease.epoch, jobs.c.version == lease.version)
     end_state = _END_STATES[job.stop_reason]
     finished = job.state == JobState.FINALIZING and move_job(
@@ -171,7 +175,10 @@ def finish_job(
 def fail_job(
     connection: Connection, job_id: str, code: str, message: str, lease: MergeLease | None
 ) -> bool:
-    job = lock_job(connection, job_id)
+    try:
+        job = lock_job(connection, job_id)
+    except JobNotFound:  # it had ended, and was deleted
+        return False
     if lease is None:
         allowed = jobs.c.state != JobState.FINALIZING
     elif lease.window is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, select, update
 
+from jobs.errors import JobNotFound
 from jobs.records import ChunkLease, Counts, ErrorTally, Renewal
 from jobs.sqltypes import database_now
 from jobs.states import HAS_WORK, ChunkState, JobState
@@ -131,7 +132,10 @@ def renew(
 
 
 def release_chunk(connection: Connection, lease: ChunkLease, counts: Counts | None) -> bool:
-    job = lock_job(connection, lease.job_id)
+    try:
+        job = lock_job(connection, lease.job_id)
+    except JobNotFound:  # it was deleted, long after the lease was lost
+        return False
     chunk = connection.execute(select(chunks).where(chunks.c.id == lease.chunk_id)).one()
     counts = counts_of(chunk) if counts is None else counts
     return hand_back_chunk(connection, job, chunk, lease.epoch, counts)
@@ -144,7 +148,10 @@ def commit_chunk(
     counts: Counts,
     errors: Sequence[ErrorTally],
 ) -> bool:
-    lock_job(connection, lease.job_id)
+    try:
+        lock_job(connection, lease.job_id)
+    except JobNotFound:  # it was deleted, long after the lease was lost
+        return False
     done = move_leased_chunk(
         connection, lease.chunk_id, lease.epoch, ChunkState.DONE, counts, part=part
     )

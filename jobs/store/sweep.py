@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, exists, or_, select, true, update
 
 from jobs.database import Database
+from jobs.errors import JobNotFound
 from jobs.records import WakeUp
 from jobs.sqltypes import database_now
 from jobs.states import HAS_WORK, JobState
@@ -165,7 +166,10 @@ def _for_each(
     """Do the work for each job, in transactions of their own; the sum of what it returns."""
 
     def for_one(job_id: str) -> int:
-        return database.transact(lambda connection: work(connection, job_id))
+        try:
+            return database.transact(lambda connection: work(connection, job_id))
+        except JobNotFound:  # it ended, and was deleted, since it was found
+            return 0
 
     return sum(for_one(job_id) for job_id in job_ids)
 

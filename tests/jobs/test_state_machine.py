@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
+    consumes,
     invariant,
     multiple,
     rule,
@@ -110,10 +111,11 @@ class JobQueue(RuleBasedStateMachine):
         held = self.model.holds(lease)
         renewal = self.store.renew(lease.owner, {lease.chunk_id: (lease.epoch, counts)})
         assert (lease.chunk_id in renewal.lost) == (not held)
-        job = self.store.job(lease.job_id)
-        stopping = held and (job.state == JobState.CANCELLING or job.paused_at is not None)
-        assert (lease.chunk_id in renewal.stopping) == stopping
+        assert held or not renewal.stopping
         if held:
+            job = self.store.job(lease.job_id)
+            stops = job.state == JobState.CANCELLING or job.paused_at is not None
+            assert (lease.chunk_id in renewal.stopping) == stops
             assert self.model.chunk(lease).counts == counts
 
     @rule(lease=leases, counts=CHUNK_COUNTS)
@@ -124,6 +126,9 @@ class JobQueue(RuleBasedStateMachine):
 
     @rule(lease=leases, counts=CHUNK_COUNTS)
     def commit(self, lease: ChunkLease, counts: Counts) -> None:
+        if lease.job_id in self.model.deleted:
+            assert not self.store.commit_chunk(lease, "p", counts)
+            return
         before = self.model.chunk(lease)
         part = f"e{lease.epoch}"
         made_before = before.state == ChunkState.DONE and before.lease_epoch == lease.epoch
@@ -249,6 +254,20 @@ class JobQueue(RuleBasedStateMachine):
         self.model.base[job_id] = after.counts
         assert after.counts + retried == before.counts
 
+    @rule(target=jobs, job_id=consumes(jobs))
+    def delete(self, job_id: str) -> Any:
+        before = self.store.job(job_id)
+        try:
+            assert self.store.delete_job(job_id)
+        except StateConflict:
+            assert before.state not in TERMINAL
+            return job_id
+        assert before.state in TERMINAL
+        assert (job_id, before.folder) in self.store.deletions()
+        assert self.store.events(job_id)[-1].event == "deleted"
+        self.model.deleted.add(job_id)
+        return multiple()
+
     # ---- merging and finalizing
 
     @rule(target=merges, owner=WORKERS)
@@ -274,10 +293,18 @@ class JobQueue(RuleBasedStateMachine):
 
     @rule(lease=merges)
     def renew_merge(self, lease: MergeLease) -> None:
+        if lease.job_id in self.model.deleted:
+            assert not self.store.renew_merge(lease)
+            return
         assert self.store.renew_merge(lease) == self.model.may_finish(lease)
 
     @rule(lease=merges, spooled=st.integers(0, ROWS))
     def finish_merge(self, lease: MergeLease, spooled: int) -> None:
+        if lease.job_id in self.model.deleted:
+            if lease.window is None:
+                assert not self.store.finish_job(lease, Counts())
+            assert not self.store.fail_job(lease.job_id, "code", "message", lease)
+            return
         may = self.model.may_finish(lease)
         if lease.window is not None:
             merged = f"w{lease.window.ordinal}-e{lease.epoch}"

@@ -55,6 +55,7 @@ class JobQueueModel:
         self.refused: dict[str, int] = {}
         self.commits: Counter[str] = Counter()
         self.newest_finalization: dict[str, int] = {}
+        self.deleted: set[str] = set()
 
     # ---- what there is
 
@@ -83,6 +84,8 @@ class JobQueueModel:
         return next(chunk for chunk in chunks if chunk.id == lease.chunk_id)
 
     def holds(self, lease: ChunkLease) -> bool:
+        if lease.job_id in self.deleted:
+            return False
         chunk = self.chunk(lease)
         return (chunk.state, chunk.lease_epoch, chunk.lease_owner) == (
             ChunkState.RUNNING,
