@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 
@@ -24,6 +25,8 @@ from kernels.greedy import NO_TOKEN
 
 log = logging.getLogger("pagemill.engine")
 
+_Given = TypeVar("_Given")
+_Got = TypeVar("_Got")
 Execute = Callable[[Batch], list[SampledToken]]
 Copy = Callable[[tuple[BlockCopy, ...]], None]
 
@@ -108,22 +111,20 @@ class MicroBatches:
             What the tokens of the whole batch are, in its order. A sequence of which not one
             token can be computed has an `out_of_memory` one, whether it samples or not.
         """
-        # Once, whatever fails later: a source may be written to in the same step.
-        self._copy(batch.copies)
         before = self.failures
         waits = list(WAIT_SECONDS)
+        self._copy_all(batch.copies, waits)
         sampled: list[SampledToken] = []
         left = batch.sequences
         while left:
             piece, rest = _cut(left, self._size.limit)
-            tokens = self._try(replace(batch, sequences=piece, copies=()))
+            part = replace(batch, sequences=piece, copies=())
+            tokens = self._try(self._execute, part)
             if tokens is not None:
                 sampled += tokens
                 left = rest
-                continue
-            size = sum(len(s.token_ids) for s in piece)
-            if size > 1:
-                self._size.halve(size)
+            elif part.num_tokens > 1:
+                self._size.halve(part.num_tokens)
             elif waits:
                 _wait(waits.pop(0))
             else:
@@ -136,10 +137,32 @@ class MicroBatches:
             _warn(batch, self._size.limit, sampled)
         return sampled
 
-    def _try(self, batch: Batch) -> list[SampledToken] | None:
-        """What a batch gives; None if memory ran out."""
+    def _copy_all(self, copies: tuple[BlockCopy, ...], waits: list[float]) -> None:
+        """Copy blocks, before anything of the step is written to their sources.
+
+        Raises:
+            MemoryError: there is none for a single one.
+        """
+        size = len(copies)
+        while copies:
+            group = _repeatable(copies[:size])
+            if self._try(self._copied, group):
+                copies = copies[len(group) :]
+            elif len(group) > 1:
+                size = -(-len(group) // 2)
+            elif waits:
+                _wait(waits.pop(0))
+            else:
+                raise MemoryError("there is no memory to copy a KV block")
+
+    def _copied(self, group: tuple[BlockCopy, ...]) -> bool:
+        self._copy(group)
+        return True
+
+    def _try(self, run: Callable[[_Given], _Got], given: _Given) -> _Got | None:
+        """What something gives; None if memory ran out."""
         try:
-            return self._execute(batch)
+            return run(given)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -148,6 +171,20 @@ class MicroBatches:
         # Where the device is a GPU, its pieces may fit together where none fits alone.
         torch.cuda.empty_cache()
         return None
+
+
+def _repeatable(copies: tuple[BlockCopy, ...]) -> tuple[BlockCopy, ...]:
+    """The first copies, as many as may be done again after they failed half done.
+
+    A block may be a source and then the target of a later copy, whose own source is another
+    block: one after the other is as good as all at once, but not twice.
+    """
+    sources: set[int] = set()
+    for index, copy in enumerate(copies):
+        if copy.target in sources:
+            return copies[:index]
+        sources.add(copy.source)
+    return copies
 
 
 def _wait(seconds: float) -> None:

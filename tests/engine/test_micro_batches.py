@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine import micro_batches
 from engine.batch import Batch, SampledToken
+from engine.blocks import BlockCopy
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.micro_batches import FIRST_PROBE, LAST_PROBE, MicroBatches, StepSize, is_out_of_memory
@@ -167,6 +168,44 @@ def test_what_the_allocator_really_says_is_understood() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2, 3) @ torch.empty(2, 3)
     assert not is_out_of_memory(caught.value)
+
+
+def all_at_once(blocks: list[int], copies: Sequence[BlockCopy]) -> None:
+    for copy, value in [(copy, blocks[copy.source]) for copy in copies]:
+        blocks[copy.target] = value
+
+
+@quick
+@settings(max_examples=100, deadline=None)
+@given(order=st.permutations(range(9)), sources=st.lists(st.integers(0, 8), max_size=6),
+       faults=st.lists(st.booleans(), max_size=12))  # fmt: skip
+@example(order=[1, 0, *range(2, 9)], sources=[0, 2], faults=[True, False])
+def test_copies_that_fail_half_done_are_those_of_a_calm_step(
+    order: list[int], sources: list[int], faults: list[bool]
+) -> None:
+    """A block may be read first and given out as a target then, as the pool does it."""
+    copies = [
+        BlockCopy(source, target)
+        for i, (source, target) in enumerate(zip(sources, order, strict=False))
+        if source not in order[: i + 1]
+    ]
+    layers = [list(range(9)), list(range(9))]
+    expected = list(range(9))
+    all_at_once(expected, copies)
+
+    def copy_in_layers(group: tuple[BlockCopy, ...]) -> None:
+        for layer in layers:
+            if faults and faults.pop():
+                raise MemoryError
+            all_at_once(layer, group)
+
+    steps = MicroBatches(lambda batch: [], copy_in_layers, 8)
+    try:
+        steps.execute(Batch(1, (), tuple(copies)))
+    except MemoryError:
+        assert steps.failures > len(micro_batches.WAIT_SECONDS)
+    else:
+        assert layers == [expected, expected]
 
 
 @quick
