@@ -11,8 +11,11 @@ from jobs.records import ChunkRecord
 from jobs.storage import JobFolder
 
 PARTS_FOLDER = "_parts"
+INPUT_FOLDER = "_input"
 _PART = re.compile(r"\.?(?P<chunk>.+)-e\d+\.parquet(\.\w+\.tmp)?")
 _WINDOW = re.compile(r"\.?v(?P<version>\d+)-w\d+-e\d+\.parquet(\.json)?(\.\w+\.tmp)?")
+_INPUT = re.compile(r"\.v(?P<version>\d+)(-rejected-w\d+)?\.parquet\.\w+\.tmp")
+_HALF_WRITTEN = re.compile(r"\..+\.tmp")
 
 
 def collect(
@@ -49,3 +52,10 @@ def collect(
         ours = match is not None and int(match["version"]) == version
         if ours and f"{WINDOWS_FOLDER}/{name}" not in keep:
             folder.remove(f"{WINDOWS_FOLDER}/{name}")
+    for name in folder.all_files(INPUT_FOLDER):
+        match = _INPUT.fullmatch(name)
+        if match and int(match["version"]) <= version:
+            folder.remove(f"{INPUT_FOLDER}/{name}")
+    for name in folder.all_files(layout.version_folder(version)):
+        if _HALF_WRITTEN.fullmatch(name):
+            folder.remove(f"{layout.version_folder(version)}/{name}")
