@@ -28,6 +28,7 @@ from jobs.storage import JobFolder, Storage
 
 # RFC 4648's letters and digits, in the order of ASCII, so that ids sort by time.
 _BASE32 = "234567abcdefghijklmnopqrstuvwxyz"
+MAX_ROWS = 100_000_000  # of an input
 _SHOWN_ERRORS = 5
 
 
@@ -195,6 +196,10 @@ def _normalize(
                     if len(errors) < _SHOWN_ERRORS:
                         errors.append(row.error)
             rows += len(block.rows)
+            if rows > MAX_ROWS:
+                raise InputError(
+                    f"{reader.name} has over {MAX_ROWS:,} rows; cut it into several files"
+                )
             if submission.strict and len(errors) == _SHOWN_ERRORS:
                 break
             writer.add(block)

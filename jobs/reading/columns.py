@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from jobs.keys import Kind, Meaning
 from jobs.openai_lines import LINE_KEYS
 from jobs.prompts import PromptRules
 from jobs.schema import CARRIED_PREFIX, output_name
+
+MAX_COLUMNS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,13 @@ def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
         InputError: no prompt, a column of a wrong type, a misspelt parameter, or two columns of
             one name. `name` is what the message calls the input.
     """
-    twice = sorted({column for column in schema.names if schema.names.count(column) > 1})
+    if len(schema) > MAX_COLUMNS:
+        raise InputError(
+            f"{name} has {len(schema):,} columns; the limit is {MAX_COLUMNS:,}: leave out those "
+            "that the output does not need, or put them into structs"
+        )
+    counts = Counter(schema.names)
+    twice = sorted(column for column, count in counts.items() if count > 1)
     if twice:
         raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them")
     read, nested, carried = [], [], []

@@ -20,6 +20,7 @@ from jobs.rows import Row, refused
 from jobs.schema import CARRIED_PREFIX, EXTRA_KEYS
 from jobs.validation import RowValidator
 
+MAX_KEYS = 4096  # of a row, and of its body
 EXTRA_FIELD = pa.field(CARRIED_PREFIX + EXTRA_KEYS, pa.string())
 _EXTRA_SCHEMA = pa.schema([EXTRA_FIELD])
 
@@ -117,6 +118,7 @@ class JsonLines:
                     "line_too_long", f"the line is over the limit of {MAX_LINE_BYTES >> 20} MiB"
                 )
             fields = parse_object(line)
+            _check_keys(fields)
             repeated = repeated_keys(line, fields)
         except RowError as error:
             return self._salvage(number, line, error)
@@ -183,6 +185,17 @@ def repeated_keys(line: bytes, fields: Mapping[str, Any]) -> list[tuple[str, ...
     if len(keys) <= _FEW_KEYS and not _stand_twice(line, keys):
         return []
     return _duplicates(line, body is not None)
+
+
+def _check_keys(fields: Mapping[str, Any]) -> None:
+    body = fields.get("body")
+    for what, found in (("the row", fields), ("its body", body if isinstance(body, dict) else {})):
+        if len(found) > MAX_KEYS:
+            raise RowError(
+                "too_many_keys",
+                f"{what} has {len(found):,} keys; the limit is {MAX_KEYS:,}: put data of yours "
+                "into an object of its own",
+            )
 
 
 def _explain(line: bytes, error: orjson.JSONDecodeError) -> RowError:

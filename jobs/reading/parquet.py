@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from jobs.reading.batch_size import batch_rows
 from jobs.reading.blocks import Block
 from jobs.reading.columns import assign_columns, convert
 from jobs.reading.lines import MAX_LINE_BYTES
+from jobs.reading.page_sizes import check_page_sizes
 from jobs.reading.sources import Source
 from jobs.rows import Row, refused
 from jobs.validation import RowValidator
@@ -162,6 +164,8 @@ class _ParquetFile:
             groups = metadata.num_row_groups
         for group in range(groups):
             with _decoding(self.path):
+                reopen = partial(self._source.open_at_random, self.path)
+                check_page_sizes(self.path, reopen, metadata, group, columns)
                 rows = batch_rows(metadata, group, columns, self._with_dictionaries)
                 batches = self._file.iter_batches(rows, [group], columns, use_threads=False)
             while True:

@@ -13,6 +13,12 @@ from jobs import openai_lines, sandbox, text_growth
 from jobs.keys import Kind, meaning
 from jobs.messages import ROLES
 from jobs.parameters import CHECKS
+from jobs.reading import page_sizes
+from jobs.reading.columns import MAX_COLUMNS
+from jobs.reading.jsonl import MAX_KEYS
+from jobs.reading.lines import MAX_LINE_BYTES
+from jobs.reading.parquet import MAX_ROW_BYTES
+from jobs.submission import MAX_ROWS
 from jobs.template import MAX_PROMPT_CHARS
 from jobs.unsupported import UNSUPPORTED
 from tests.support.submissions import prepare_file, prepare_lines
@@ -78,6 +84,20 @@ def test_the_bounds_of_templates_are_documented() -> None:
     assert f"over {text_growth._MAX_WRITTEN >> 20} Mi characters" in PAGE
     assert f"at most {sandbox.MAX_SOURCE >> 20} Mi characters" in PAGE
     assert f"{sandbox._PASSES}\ncharacters and one step more" in PAGE
+
+
+def test_the_limits_are_documented() -> None:
+    table = PAGE.split("## Limits")[1].split("\n## ")[0]
+    for shown in (
+        f"| a line, decompressed | {MAX_LINE_BYTES >> 20} MiB |",
+        f"| what a row of Parquet asks | {MAX_ROW_BYTES >> 20} MiB |",
+        f"| keys of a row, and of its `body` | {MAX_KEYS:,} |",
+        f"| rows | {MAX_ROWS:,} |",
+        f"| columns | {MAX_COLUMNS:,} |",
+        f"average of a row group | {page_sizes.MAX_VALUES_A_ROW:,} |",
+        f"| a page of Parquet, decompressed | {page_sizes.MAX_PAGE_BYTES >> 20} MiB;",
+    ):
+        assert shown in table
 
 
 def test_the_rows_of_the_page_can_be_answered(tmp_path: Path) -> None:

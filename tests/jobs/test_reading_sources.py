@@ -158,7 +158,7 @@ def test_what_is_no_input_is_refused_with_what_is_wrong(
     path = write(tmp_path / name, content)
     with pytest.raises(InputError, match=said):
         prepare_file(path, tmp_path / "storage")
-    assert list((tmp_path / "storage").glob("*")) == []
+    assert list((tmp_path / "storage").glob("[!.]*")) == []  # no folder of a job
 
 
 def test_only_the_first_few_errors_are_listed(tmp_path: Path) -> None:
