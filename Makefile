@@ -21,7 +21,7 @@ help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
 	@echo "make test         run every test (about 15 minutes on 2 cores)"
 	@echo "make quick        run the quick tests (under a minute)"
-	@echo "make chaos        run the long fault-injection tests, one after the other"
+	@echo "make chaos        kill workers and engines 320 times, fuzz, soak (about 20 minutes)"
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
 	@echo "make bench        measure, and write the figures to benchmarks/results/"
@@ -52,7 +52,8 @@ test: $(VENV)/.installed-dev
 quick: $(VENV)/.installed-dev
 	$(PYTEST) -m "quick and not gpu and not chaos"
 
-# One process, so that what a test kills and measures is its own.
+# One process, so that what a test kills and measures is its own. The seeds and figures are
+# printed, and with CHAOS_SAVE=1 written to benchmarks/results/.
 chaos: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "chaos and not gpu"
 

@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+from tests.support.chaos_record import ChaosRecord
+
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a waiting thread leaves the core to others
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test reaches a model hub
@@ -43,3 +45,6 @@ class _NoSkips:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_NoSkips(), "no-skips")
+    if not hasattr(config, "workerinput"):  # of pytest-xdist, whose controller sees all reports
+        record = ChaosRecord(to_file=os.environ.get("CHAOS_SAVE") == "1")
+        config.pluginmanager.register(record, "chaos-record")

@@ -1,63 +1,48 @@
-"""`kill -9` at random moments: each row is in the output exactly once, and unchanged."""
+"""`kill -9` at random moments, and servers that fail: each row comes once, and unchanged.
+
+`make test` kills ten times on each database, `make chaos` as often as CHAOS_KILLS says.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import time
 
 import pytest
 
-from jobs.database import Database
-from jobs.store import Store
-from tests.support.crashes import ENGINE, check_answers, check_books, computing, rows
-from tests.support.deployment import Deployment, wait_for
+from tests.support.storm import Local, Servers, Storm, placed
 
-KILLS_OF_EACH = 5
+FEW = 10
+MANY = int(os.environ.get("CHAOS_KILLS", "160"))
+
+PLACES = pytest.mark.parametrize("place", [Local.name, Servers.name])
 
 
-@pytest.mark.timeout(500)
-def test_no_kill_loses_doubles_or_changes_a_row(tmp_path, tiny_model, calm_answers):
+@PLACES
+@pytest.mark.timeout(600)
+def test_no_fault_loses_doubles_or_changes_a_row(tmp_path, tiny_model, calm_answers, place):
+    weather(tmp_path, tiny_model, calm_answers, place, FEW)
+
+
+@PLACES
+@pytest.mark.chaos
+@pytest.mark.timeout(3000)
+def test_hundreds_of_kills(tmp_path, tiny_model, calm_answers, place, record_property):
+    for name, value in weather(tmp_path, tiny_model, calm_answers, place, MANY).items():
+        record_property(name, value)
+
+
+def weather(folder, model, calm_answers, place, kills):
+    """A storm, and what is left after it; returns its figures."""
     seed = time.time_ns()
     print(f"random seed {seed}")
-    stormy = Deployment(tmp_path)
-    job = stormy.submit(rows(), tiny_model, "--chunk-rows", "32")
-    kills = storm(stormy, job, tiny_model, random.Random(seed))
-    assert kills == {"engine": KILLS_OF_EACH, "worker": KILLS_OF_EACH}
-    check_answers(calm_answers, stormy.results(job))
-    check_books(stormy, job)
-
-
-def storm(deployment, job, model, rng):
-    """Work on the job while engine and worker are killed in turn; returns the kills."""
-    database = Database(deployment.settings.database_url)
-    store = Store(database)
-    kills = {"engine": 0, "worker": 0}
-    try:
-        while not store.job(job).state.terminal:
-            with deployment.worker(model, *ENGINE, "--exit-when-done", job) as worker:
-                while worker.alive and not store.job(job).state.terminal:
-                    victim = min(kills, key=lambda name: kills[name])
-                    if kills[victim] == KILLS_OF_EACH:
-                        worker.wait(200)
-                        continue
-                    wait_for(
-                        "rows in the engine",
-                        lambda: computing(store, job) or not worker.alive,
-                        60,
-                    )
-                    time.sleep(rng.uniform(0, 1.2))
-                    assert not store.job(job).state.terminal, f"too quick for kills: {kills}"
-                    if victim == "worker":
-                        engine = worker.engine()
-                        worker.kill()
-                        if engine is not None:
-                            engine.wait(10)  # its pipe is closed: it must end by itself
-                        kills["worker"] += 1
-                    elif worker.kill_engine():
-                        kills["engine"] += 1
-                        live = store.progress(job).counts
-                        wait_for("the next engine", lambda: worker.engine() or not worker.alive)
-                        assert store.progress(job).counts.rows >= live.rows
-    finally:
-        database.close()
-    return kills
+    began = time.monotonic()
+    with (
+        placed(place, folder, long=kills > FEW) as there,
+        Storm(there, model, random.Random(seed)) as storm,
+    ):
+        storm.run(kills)
+        seconds = time.monotonic() - began
+        storm.check(calm_answers)
+        return {"place": place, "seed": seed, "seconds": round(seconds), **storm.figures()}
