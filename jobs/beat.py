@@ -16,6 +16,7 @@ from pathlib import Path
 from jobs import finalize
 from jobs.deletion import finish_deletions
 from jobs.errors import SettingsError
+from jobs.housekeeping import EVERY_SECONDS, keep_house
 from jobs.periodic import Periodic
 from jobs.settings import Settings
 from jobs.storage import Storage
@@ -46,20 +47,23 @@ class Beat:
         self._health = health
         self._tender = Periodic("beat", settings.sweep_seconds, self.tend)
         self._finisher = Periodic("finisher", settings.sweep_seconds, self.finish)
+        self._housekeeping = Periodic("housekeeping", EVERY_SECONDS, self.keep_house)
+        self._retention = settings.retention_seconds
 
     def run(self) -> None:
         """Work until an exception is raised in this thread, as by a signal handler."""
         log.info("%s: looking after the jobs, every %g s", self._owner, self._tender.seconds)
         self._tender.start()
+        self._housekeeping.start()
         try:
             self._finisher.run()
         finally:
             self._tender.stop(PATIENCE_SECONDS)
+            self._housekeeping.stop(PATIENCE_SECONDS)
 
     def tend(self) -> None:
         """One round of everything that is quick."""
         mend(self._store)
-        self._store.prune_workers()
         self._finisher.nudge()
         if self._health is not None:
             self._health.renew()
@@ -68,6 +72,10 @@ class Beat:
         """One round of merging windows, publishing jobs, and removing files of deleted ones."""
         finalize.drive(self._store, self._storage, self._owner)
         finish_deletions(self._store, self._storage)
+
+    def keep_house(self) -> None:
+        """Remove what is kept no longer."""
+        keep_house(self._store, self._storage, self._retention)
 
 
 class HealthFile:

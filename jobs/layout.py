@@ -1,6 +1,7 @@
 """Where everything lies in a job's folder.
 
     <storage>/<job id>/
+        _submitted                     the job was in SQL
         _input/v1.parquet              the normalized copy: one row group a chunk
         _input/v1-rejected-w00000.parquet   rows of a window that were refused at submit
         _spool/<chunk id>/e3-0007.arrow     finished rows of a running chunk, by lease epoch
@@ -20,6 +21,8 @@ from __future__ import annotations
 
 MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
+SUBMITTED = "_submitted"
+INPUT_FOLDER = "_input"
 
 
 def run_log(job_id: str) -> str:
@@ -28,11 +31,11 @@ def run_log(job_id: str) -> str:
 
 
 def input_copy(version: int) -> str:
-    return f"_input/v{version}.parquet"
+    return f"{INPUT_FOLDER}/v{version}.parquet"
 
 
 def rejected_part(version: int, window: int) -> str:
-    return f"_input/v{version}-rejected-w{window:05d}.parquet"
+    return f"{INPUT_FOLDER}/v{version}-rejected-w{window:05d}.parquet"
 
 
 def spool_folder(chunk_id: str) -> str:

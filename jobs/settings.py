@@ -15,6 +15,7 @@ from typing import Self
 import platformdirs
 
 from jobs.broker_url import parse_broker_url, shown_broker
+from jobs.durations import parse_duration
 from jobs.errors import SettingsError
 
 MEMORY_BROKER = "memory://localhost"
@@ -46,6 +47,7 @@ class Settings:
             cancellations.
         engine_timeout_seconds: an engine that has work and says nothing for so long hangs; its
             worker kills it and starts another. No step may take longer.
+        retention_seconds: jobs that ended so long ago are deleted; None keeps them for ever.
         default_database: no database was named: it is the SQLite file in the user's data
             folder, which pagemill makes by itself.
     """
@@ -59,6 +61,7 @@ class Settings:
     spool_seconds: float = 2.0
     heartbeat_seconds: float = 1.0
     engine_timeout_seconds: float = 300.0
+    retention_seconds: float | None = None
     default_database: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -93,6 +96,7 @@ class Settings:
             broker_url=env.get("PAGEMILL_BROKER_URL") or MEMORY_BROKER,
             storage_url=env.get("PAGEMILL_STORAGE_URL") or str(data / "storage"),
             queue=env.get("PAGEMILL_QUEUE") or "pagemill",
+            retention_seconds=_retention(env.get("PAGEMILL_RETENTION")),
             default_database=not env.get("PAGEMILL_DATABASE_URL"),
             **periods,
         )
@@ -109,6 +113,9 @@ class Settings:
             "PAGEMILL_SPOOL_SECONDS": str(self.spool_seconds),
             "PAGEMILL_HEARTBEAT_SECONDS": str(self.heartbeat_seconds),
             "PAGEMILL_ENGINE_TIMEOUT_SECONDS": str(self.engine_timeout_seconds),
+            "PAGEMILL_RETENTION": ""
+            if self.retention_seconds is None
+            else f"{self.retention_seconds:f}s",
         }
 
     @property
@@ -124,6 +131,20 @@ class Settings:
 def urls_in_env(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Every URL that the environment holds, and whose secrets nobody may be shown."""
     return tuple(value for value in env.values() if "://" in value)
+
+
+def _retention(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        duration = parse_duration(text)
+    except OverflowError:
+        duration = None
+    if not duration:
+        raise SettingsError(
+            f"PAGEMILL_RETENTION is {text!r}; it must be a duration over 0, such as 30d or 12h"
+        )
+    return duration.total_seconds()
 
 
 def _seconds(env: Mapping[str, str], name: str) -> float:

@@ -48,6 +48,35 @@ class Storage:
         if not is_storage(self.root):
             raise away(self.root)
 
+    def folders(self) -> list[str]:
+        """The names of all folders in it, ours or not; none where it is not there.
+
+        Raises:
+            StorageUnavailable: it cannot be read.
+        """
+        if not is_storage(self.root):
+            return []
+        try:
+            with os.scandir(self.root) as entries:
+                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+        except OSError as error:
+            raise trouble("read", self.root, self.root, self.root, error) from error
+
+    def now(self) -> float:
+        """The time by the clock that the ages of its files go by (seconds since 1970).
+
+        Raises:
+            StorageUnavailable: it cannot be written.
+        """
+        probe = self.root / f".clock.{uuid.uuid4().hex[:8]}.tmp"
+        try:
+            probe.touch()
+            return probe.stat().st_mtime
+        except OSError as error:
+            raise trouble("write", probe, self.root, self.root, error) from error
+        finally:
+            _discard(probe)
+
     def new_job(self, folder: str, *, in_use: bool = False) -> JobFolder:
         """Make the folder of a job, which is done nowhere else; the first one makes the storage.
 
@@ -246,6 +275,15 @@ class JobFolder:
             _remove(path)
         except OSError as error:
             raise self.trouble("remove", path, error) from error
+
+    def entries(self) -> set[str]:
+        """The names of what lies in it, hidden files too."""
+        return set(os.listdir(self.path))
+
+    def newest(self) -> float:
+        """When anything in it was last written (seconds since 1970)."""
+        paths = [self.path, *self.path.rglob("*")]
+        return max(path.lstat().st_mtime for path in paths)
 
     def remove_all(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

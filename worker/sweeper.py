@@ -6,18 +6,17 @@ from collections.abc import Callable
 
 from jobs import finalize
 from jobs.deletion import finish_deletions
+from jobs.housekeeping import EVERY_SECONDS, keep_house
 from jobs.periodic import Periodic
 from jobs.sweep import mend
 from worker.runtime import Worker
-
-PRUNE_SECONDS = 3600.0
 
 
 class Sweeper:
     """Looks for work that was lost.
 
     Chunks whose lease ran out are queued again, overdue jobs expire, windows and jobs that
-    are complete are merged and finalized, and workers that left long ago are forgotten.
+    are complete are merged and finalized. Now and then what is kept no longer is removed.
 
     Args:
         requeued: called when chunks are queued again.
@@ -27,15 +26,15 @@ class Sweeper:
         self._worker = worker
         self._requeued = requeued
         self._sweep = Periodic("sweeper", worker.options.settings.sweep_seconds, self.sweep)
-        self._prune = Periodic("pruner", PRUNE_SECONDS, self.prune)
+        self._housekeeping = Periodic("housekeeping", EVERY_SECONDS, self.keep_house)
 
     def start(self) -> None:
         self._sweep.start()
-        self._prune.start()
+        self._housekeeping.start()
 
     def stop(self) -> None:
         self._sweep.stop()
-        self._prune.stop()
+        self._housekeeping.stop()
 
     def sweep(self) -> None:
         worker = self._worker
@@ -44,5 +43,6 @@ class Sweeper:
         finalize.drive(worker.store, worker.storage, worker.id)
         finish_deletions(worker.store, worker.storage)
 
-    def prune(self) -> None:
-        self._worker.store.prune_workers()
+    def keep_house(self) -> None:
+        worker = self._worker
+        keep_house(worker.store, worker.storage, worker.options.settings.retention_seconds)

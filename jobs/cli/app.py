@@ -14,6 +14,7 @@ from jobs.cli import (
     delete,
     errors,
     events,
+    gc,
     listing,
     pause,
     results,
@@ -85,6 +86,7 @@ app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)
 app.command("delete")(delete.delete)
+app.command("gc")(gc.gc)
 app.command("retry")(retry.retry)
 app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from jobs.durations import parse_duration
 from jobs.errors import UsageError
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
-_STEP = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
 def parse_deadline(text: str, now: datetime) -> datetime:
@@ -22,14 +18,11 @@ def parse_deadline(text: str, now: datetime) -> datetime:
         UsageError: the text is neither, or the time has passed.
     """
     given = text.strip()
-    if _DURATION.fullmatch(given):
-        steps = _STEP.findall(given)
-        try:
-            return now + sum(
-                (timedelta(**{_UNITS[unit]: float(number)}) for number, unit in steps), timedelta()
-            )
-        except OverflowError:
-            raise UsageError(f"--deadline {text!r} is too far away") from None
+    try:
+        if (duration := parse_duration(given)) is not None:
+            return now + duration
+    except OverflowError:
+        raise UsageError(f"--deadline {text!r} is too far away") from None
     try:
         deadline = datetime.fromisoformat(given).astimezone()
     except (ValueError, OverflowError):

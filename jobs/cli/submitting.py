@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs import layout
 from jobs.cli.console import console, note, plural
 from jobs.cli.deadline import parse_deadline
 from jobs.cli.deployment import Deployment, model_name
 from jobs.cli.options import SubmitOptions
-from jobs.errors import JobNotFound, UsageError
+from jobs.errors import JobNotFound, StorageError, UsageError
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord, NewJob
@@ -55,6 +56,8 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
                 folder.remove_all()
         raise
     if job.id == new.id:
+        with contextlib.suppress(StorageError):  # only a garbage collection looks at it
+            folder.create_once(layout.SUBMITTED, b"")
         _tell_rows(new, folder)
     else:
         folder.remove_all()

@@ -419,6 +419,20 @@ class Store:
         with self._database.read() as connection:
             return deletions.was_deleted(connection, job_id)
 
+    def jobs_that_ended(self, seconds: float) -> list[JobRecord]:
+        """Jobs that ended at least so many seconds ago, by the database's clock; oldest first."""
+        with self._database.read() as connection:
+            return deletions.jobs_that_ended(connection, seconds)
+
+    def known_folders(self, names: Sequence[str]) -> set[str]:
+        """Those of some folders that belong to a job, or to one that is being deleted."""
+        with self._database.read() as connection:
+            return deletions.known_folders(connection, names)
+
+    def prune_events(self) -> int:
+        """Forget events of jobs that are gone for 90 days; returns how many."""
+        return self._database.transact(events.prune)
+
     def deletions(self) -> list[tuple[str, str]]:
         """(job id, folder) of deleted jobs whose files may still be there."""
         with self._database.read() as connection:

@@ -7,14 +7,20 @@ is killed in between, no job is ever half there, and no folder stays.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection, delete, insert, select
 
 from jobs.errors import JobNotFound, StateConflict
+from jobs.records import JobRecord
 from jobs.sqltypes import database_now
 from jobs.states import TERMINAL
 from jobs.store import events
 from jobs.store.moves import lock_job
+from jobs.store.rows import job_record
 from jobs.tables import chunks, deletions, jobs, row_errors, windows
+
+NAMES_AT_ONCE = 500  # parameters of one statement
 
 
 def delete_job(
@@ -53,6 +59,24 @@ def delete_job(
 def was_deleted(connection: Connection, job_id: str) -> bool:
     """Whether there was a job of that id."""
     return any(event.event == events.DELETED for event in events.of_gone(connection, job_id))
+
+
+def jobs_that_ended(connection: Connection, seconds: float) -> list[JobRecord]:
+    query = (
+        select(jobs)
+        .where(jobs.c.state.in_(TERMINAL), jobs.c.finished_at <= database_now(-seconds))
+        .order_by(jobs.c.finished_at, jobs.c.id)
+    )
+    return [job_record(row) for row in connection.execute(query)]
+
+
+def known_folders(connection: Connection, names: Sequence[str]) -> set[str]:
+    known: set[str] = set()
+    for start in range(0, len(names), NAMES_AT_ONCE):
+        some = names[start : start + NAMES_AT_ONCE]
+        for table in (jobs, deletions):
+            known |= set(connection.scalars(select(table.c.folder).where(table.c.folder.in_(some))))
+    return known
 
 
 def unfinished(connection: Connection) -> list[tuple[str, str]]:

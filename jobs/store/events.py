@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, exists, insert, select, update
 
 from jobs.actor import this_actor
 from jobs.errors import JobNotFound
 from jobs.records import EventRecord
 from jobs.sqltypes import database_now
 from jobs.store import read
-from jobs.tables import events
+from jobs.tables import events, jobs
 
+KEPT_SECONDS = 90 * 24 * 3600.0  # after a job is gone
 KEPT = 1000  # newest events of a job, so that one that is retried for ever stays small
 MAX_DETAIL = 500  # characters
 MAX_ACTOR = 255
@@ -70,6 +71,13 @@ def record_requeued(connection: Connection, job_id: str, chunks: int) -> None:
             at=database_now(), actor=_actor(connection), detail=str(int(newest.detail) + chunks)
         )
     )
+
+
+def prune(connection: Connection) -> int:
+    gone = ~exists().where(jobs.c.id == events.c.job_id)
+    return connection.execute(
+        delete(events).where(events.c.at <= database_now(-KEPT_SECONDS), gone)
+    ).rowcount
 
 
 def of_job(connection: Connection, job_id: str) -> list[EventRecord]:

@@ -225,5 +225,5 @@ def test_workers_that_left_long_ago_are_forgotten(deployment, store, storage):
         gone = workers.c.id == "gone:2:bb"
         connection.execute(update(workers).where(gone).values(seen_at=long_ago))
     database.close()
-    Beat(Settings.from_env(deployment.env), store, storage).tend()
+    Beat(Settings.from_env(deployment.env), store, storage).keep_house()
     assert [worker.id for worker in store.workers(all=True)] == ["here:1:aa"]
