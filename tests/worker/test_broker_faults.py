@@ -270,7 +270,7 @@ def test_a_user_of_redis_that_may_touch_our_keys_only(redis, settings):
     with redis.client() as client:
         client.acl_setuser(
             "us", enabled=True, passwords=["+secret"], keys=[f"{settings.queue}:*"],
-            categories=["+@all"],
+            categories=["+@all", "-@admin", "-@dangerous"],
         )  # fmt: skip
         client.config_set("requirepass", "other")
     ours = dataclasses.replace(settings, broker_url=redis.url_with("us:secret"))
