@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
 
-from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_undone
+from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_full, is_undone
 from jobs.errors import DatabaseError, DatabaseUnavailable
 from jobs.patience import Patience, Tell, Told
 from jobs.shown_urls import ENCODE_PASSWORDS, scrubbed, without_password
@@ -168,7 +168,8 @@ class Database:
         said = " ".join(str(error.orig if isinstance(error, StatementError) else error).split())
         for url in (self._given, self.url.render_as_string(hide_password=False)):
             said = scrubbed(said, url)
-        kind = DatabaseUnavailable if is_away(error) or is_undone(error) else DatabaseError
+        may_pass = is_away(error) or is_undone(error) or is_full(error)
+        kind = DatabaseUnavailable if may_pass else DatabaseError
         return kind(f"database {self.shown_url}: {said}{hint(error)}")
 
 

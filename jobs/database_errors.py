@@ -31,6 +31,12 @@ def is_undone(error: SQLAlchemyError) -> bool:
     return getattr(original, "sqlstate", None) in _TRY_AGAIN
 
 
+def is_full(error: SQLAlchemyError) -> bool:
+    """Whether the disk of an SQLite database has no room."""
+    original = error.orig if isinstance(error, DBAPIError) else None
+    return isinstance(original, sqlite3.Error) and _sqlite_code(original) == sqlite3.SQLITE_FULL
+
+
 def is_away(error: SQLAlchemyError) -> bool:
     """Whether the connection to a server was lost, or could not be made."""
     if not isinstance(error, DBAPIError) or isinstance(error.orig, sqlite3.Error):
@@ -52,6 +58,8 @@ def hint(error: SQLAlchemyError) -> str:
     if isinstance(original, sqlite3.Error):
         if _sqlite_code(original) in _SQLITE_LOCKED:
             return "; another program holds a transaction open in it: close that program"
+        if is_full(error):
+            return "; make room on its disk"
         if _sqlite_code(original) in _SQLITE_UNWRITABLE:
             return "; check that its folder exists and may be written, SQLite writes beside it too"
         if "no such table" in str(original):

@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from jobs import layout
-from jobs.errors import OutputError, StorageUnavailable
+from jobs.errors import DatabaseUnavailable, OutputError, StorageUnavailable
 from jobs.finalize import drive, merge_window
 from jobs.parts import open_parquet
 from jobs.result_table import result_table
@@ -173,6 +174,16 @@ def test_a_storage_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None:
             with pytest.raises(StorageUnavailable, match="is not there"):
                 reading()
     assert read_spool(folder, "c", "f").num_rows == 1
+
+
+@pytest.mark.quick
+def test_a_database_without_room_is_waited_for(hasty: Store) -> None:
+    def fill(connection: Connection) -> None:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # as many as there are
+        connection.exec_driver_sql("CREATE TABLE filler AS SELECT zeroblob(1000000) AS x")
+
+    with pytest.raises(DatabaseUnavailable, match="is full; make room on its disk"):
+        hasty._database.transact(fill)
 
 
 @pytest.mark.quick
