@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.reading.blocks import BLOCK_BYTES, BLOCK_ROWS
+from jobs.reading.row_groups import RowGroup
 
 BATCH_BYTES = 16 << 20  # of a batch in which each value is the longest of its dictionary
 _PROBE_ROWS = 64
-_DICTIONARIES = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 
 
 def batch_rows(
-    metadata: pq.FileMetaData,
+    info: RowGroup,
     group: int,
     columns: list[str],
     reopen: Callable[[list[str]], AbstractContextManager[pq.ParquetFile]],
@@ -31,16 +31,15 @@ def batch_rows(
     """Rows of a row group that may be decoded at once, 1 to `BLOCK_ROWS`.
 
     Args:
+        group: its number.
         columns: top-level names of the columns that will be read.
         reopen: opens the file once more, with these leaf columns as Arrow dictionaries.
     """
-    info = metadata.row_group(group)
     if info.num_rows <= 0:
         return BLOCK_ROWS
-    leaves = [info.column(i) for i in range(info.num_columns)]
     # Numbers that repeat themselves take next to nothing in the file.
-    decoded = sum(leaf.num_values * 8 for leaf in leaves if leaf.physical_type != "BYTE_ARRAY")
-    average: int = max(1, info.total_byte_size // info.num_rows, decoded // info.num_rows)
+    decoded = sum(leaf.num_values * 8 for leaf in info.leaves if not leaf.is_text)
+    average: int = max(1, info.total_bytes // info.num_rows, decoded // info.num_rows)
     rows = min(BLOCK_ROWS, info.num_rows, max(1, BLOCK_BYTES // average))
     suspects = dict(_suspects(info, columns, rows))
     if not suspects:
@@ -57,23 +56,21 @@ def batch_rows(
 
 
 def _suspects(
-    info: pq.RowGroupMetaData, columns: list[str], rows: int
+    info: RowGroup, columns: list[str], rows: int
 ) -> Iterator[tuple[str, tuple[int, int]]]:
     """Leaf columns whose dictionaries might hold values too long for so many rows.
 
     Yields their path, with values a row (rounded up) and encoded bytes.
     """
-    for i in range(info.num_columns):
-        leaf = info.column(i)
-        path = leaf.path_in_schema
-        if leaf.physical_type != "BYTE_ARRAY" or _DICTIONARIES.isdisjoint(leaf.encodings):
+    for leaf in info.leaves:
+        if not leaf.is_text or not leaf.has_dictionary:
             continue
         values_a_row = -(-leaf.num_values // info.num_rows)
         # A value is no longer than all of them together.
-        if rows * values_a_row * leaf.total_uncompressed_size <= BATCH_BYTES:
+        if rows * values_a_row * leaf.encoded_bytes <= BATCH_BYTES:
             continue
-        if any(_is_in(path, name) for name in columns):
-            yield path, (values_a_row, leaf.total_uncompressed_size)
+        if any(_is_in(leaf.path, name) for name in columns):
+            yield leaf.path, (values_a_row, leaf.encoded_bytes)
 
 
 def _is_in(path: str, column: str) -> bool:

@@ -19,6 +19,7 @@ from jobs.reading.blocks import Block
 from jobs.reading.columns import assign_columns, convert
 from jobs.reading.lines import MAX_LINE_BYTES
 from jobs.reading.page_sizes import check_page_sizes
+from jobs.reading.row_groups import read_row_groups
 from jobs.reading.sources import Source
 from jobs.rows import Row, refused
 from jobs.validation import RowValidator
@@ -160,13 +161,15 @@ class _ParquetFile:
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         with _decoding(self.path):
-            metadata = self._file.metadata
-            groups = metadata.num_row_groups
+            groups = self._file.metadata.num_row_groups
+            with self._source.open_at_random(self.path) as stream:
+                described = read_row_groups(stream)
         for group in range(groups):
             with _decoding(self.path):
+                info = next(described)
                 reopen = partial(self._source.open_at_random, self.path)
-                check_page_sizes(self.path, reopen, metadata, group, columns)
-                rows = batch_rows(metadata, group, columns, self._with_dictionaries)
+                check_page_sizes(self.path, reopen, info, columns)
+                rows = batch_rows(info, group, columns, self._with_dictionaries)
                 batches = self._file.iter_batches(rows, [group], columns, use_threads=False)
             while True:
                 with _decoding(self.path):
