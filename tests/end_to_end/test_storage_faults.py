@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from jobs.database import Database
+from jobs.states import ChunkState, JobState
 from jobs.store import Store
 from tests.support.crashes import ENGINE, check_answers, check_books, computing, rows
 from tests.support.deployment import Deployment, wait_for
@@ -120,6 +122,52 @@ def test_a_worker_waits_and_computes_nothing_again(
     assert worker.logged().count("waiting for") <= 4  # it did not ask again and again
     chunks = store.chunks(job)
     assert {chunk.lease_epoch for chunk in chunks} == {1}, "a chunk went back"
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("disk", ways(), indirect=True)
+def test_a_worker_that_leaves_meanwhile_hands_its_chunks_back(
+    on_disk: Deployment,
+    disk: SickDisk,
+    store: Store,
+    tiny_model: Path,
+    calm_answers: list[dict[str, Any]],
+) -> None:
+    job = on_disk.submit(rows(ROWS), tiny_model, "--chunk-rows", "16")
+    with disk.sick("full"), on_disk.worker(tiny_model, *ENGINE) as worker:
+        wait_for("a word on it", lambda: store.job(job).waiting_for, 120)
+        for said in ("draining", "handing"):
+            worker.signal(signal.SIGTERM)
+            wait_for("the signal to be heard", lambda said=said: said in worker.logged(), 60)
+        assert worker.wait(60) == 0, worker.logged()
+    assert "will be computed again" in worker.logged()
+    assert {chunk.state for chunk in store.chunks(job)} == {ChunkState.QUEUED}
+    assert store.job(job).waiting_for is None
+
+    with on_disk.worker(tiny_model, *ENGINE, "--exit-when-done", job) as worker:
+        assert worker.wait(120) == 0, worker.logged()
+    check_answers(calm_answers[:ROWS], on_disk.results(job))
+    check_books(on_disk, job, ROWS)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("disk", ways(), indirect=True)
+def test_a_job_that_is_cancelled_meanwhile_keeps_what_was_answered(
+    on_disk: Deployment, disk: SickDisk, store: Store, tiny_model: Path
+) -> None:
+    job = on_disk.submit(rows(ROWS), tiny_model, "--chunk-rows", "16")
+    with on_disk.worker(tiny_model, *ENGINE, "--exit-when-done", job) as worker:
+        with disk.sick("full"):
+            wait_for("answers", lambda: store.progress(job).counts.completed >= 10, 120)
+            on_disk.cli("cancel", job)
+            wait_for("a word on it", lambda: store.job(job).waiting_for, 120)
+            assert store.job(job).state is JobState.CANCELLING
+            answered = store.progress(job).counts.completed
+        assert worker.wait(120) == 0, worker.logged()
+    record = store.job(job)
+    assert record.state is JobState.CANCELLED
+    assert record.counts.completed >= answered
+    assert record.counts.rows == ROWS == len(on_disk.results(job))
 
 
 def test_a_worker_waits_for_a_storage_that_is_not_mounted(
