@@ -21,7 +21,7 @@ help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
 	@echo "make test         run every test (about 15 minutes on 2 cores)"
 	@echo "make quick        run the quick tests (under a minute)"
-	@echo "make chaos        kill workers and engines 320 times, fuzz, soak (about 20 minutes)"
+	@echo "make chaos        kill workers and engines 304 times, fuzz, soak (about 20 minutes)"
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
 	@echo "make bench        measure, and write the figures to benchmarks/results/"

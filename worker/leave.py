@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -16,6 +17,9 @@ log = logging.getLogger("pagemill.worker")
 
 LOOK_SECONDS = 0.2  # how quickly a signal is obeyed
 ASK_SECONDS = 1.0  # between two questions whether the job has ended
+# How long chunks may take to be handed back. A database that hangs answers nobody, and no thread
+# of ours can be told to wait no longer.
+HANDING_BACK_SECONDS = 60.0
 
 
 class Leave:
@@ -27,13 +31,20 @@ class Leave:
 
     Args:
         stop_consuming: ends the loop that takes messages; it may be called again and again.
+        end_at_once: ends the process, where chunks cannot be handed back.
     """
 
-    def __init__(self, worker: Worker, stop_consuming: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        stop_consuming: Callable[[], None],
+        end_at_once: Callable[[], None],
+    ) -> None:
         self.consuming = False
         self._signals = self._obeyed = 0
         self._worker = worker
         self._stop_consuming = stop_consuming
+        self._end_at_once = end_at_once
         self._parent = os.getppid()
         self._orphaned = False
         self._asked_at = float("-inf")
@@ -56,7 +67,7 @@ class Leave:
                 "the process that started this worker is gone; handing chunks back",
                 extra={"event": "handing_back"},
             )
-            worker.hand_back()
+            self._hand_back()
             self._go()
         elif options.exit_when_done is not None and self._has_ended(options.exit_when_done):
             self._go()
@@ -83,8 +94,14 @@ class Leave:
                 "handing %d chunks back", held,
                 extra={"event": "handing_back", "chunks_held": held},
             )  # fmt: skip
-            self._worker.hand_back()
+            self._hand_back()
         self._go()
+
+    def _hand_back(self) -> None:
+        at_the_latest = threading.Timer(HANDING_BACK_SECONDS, self._end_at_once)
+        at_the_latest.daemon = True
+        at_the_latest.start()
+        self._worker.hand_back()
 
     def _go(self) -> None:
         self._worker.draining.set()
@@ -95,3 +112,12 @@ class Leave:
             raise SystemExit(0)  # nothing is leased yet
         # No lock may be taken and nothing logged here: `look` sees it a moment later.
         self._signals += 1
+
+
+def end_at_once() -> None:
+    """End as `kill -9` would: the leases run out, and what was spooled is kept."""
+    log.error(
+        "chunks could not be handed back in %.0f s; this worker ends now, and its leases run out",
+        HANDING_BACK_SECONDS, extra={"event": "ended_at_once"},
+    )  # fmt: skip
+    os._exit(1)

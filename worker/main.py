@@ -15,7 +15,7 @@ from jobs.store import Store
 from worker.app import Consumer, stop_consuming
 from worker.engine_process import EngineProcess
 from worker.errors import WorkerError
-from worker.leave import LOOK_SECONDS, Leave
+from worker.leave import LOOK_SECONDS, Leave, end_at_once
 from worker.metrics import worker_registry
 from worker.metrics_server import MetricsServer
 from worker.options import WorkerOptions
@@ -87,7 +87,7 @@ def _look_for(storage: Storage, store: Store) -> None:
 
 
 def _live(worker: Worker) -> None:
-    leave = Leave(worker, stop_consuming)
+    leave = Leave(worker, stop_consuming, end_at_once)
     leave.on_signals()
     try:
         worker.start()

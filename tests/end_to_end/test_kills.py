@@ -14,7 +14,7 @@ import pytest
 from tests.support.storm import Local, Servers, Storm, placed
 
 FEW = 10
-MANY = int(os.environ.get("CHAOS_KILLS", "160"))
+MANY = int(os.environ.get("CHAOS_KILLS", "152"))
 
 PLACES = pytest.mark.parametrize("place", [Local.name, Servers.name])
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+import psutil
 from sqlalchemy import URL, create_engine, make_url
 
 ROLE = "pagemill"
@@ -58,6 +59,19 @@ class PostgresServer:
     def crash(self) -> None:
         """All of its processes are killed; then it is started again, and recovers."""
         self._control("restart", "-m", "immediate")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All of its processes stand still; their connections stay."""
+        postmaster = psutil.Process(int((self._folder / "postmaster.pid").read_text().split()[0]))
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.resume()
 
     def cut_connections(self) -> None:
         self._administer(

@@ -51,16 +51,15 @@ class Local:
     name = "sqlite"
     faults = ("lock",)
 
-    def __init__(self, folder: Path, long: bool) -> None:
+    def __init__(self, folder: Path) -> None:
         self.deployment = Deployment(folder / "home")
-        self._seconds = 10.0 if long else 4.0
 
     def lock(self) -> None:
-        """Another process has the database to itself."""
+        """Another process has the database to itself for ten seconds."""
         path = self.deployment.home / "pagemill.db"
         command = [sys.executable, "-c", _LOCK, str(path)]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
-            time.sleep(self._seconds)
+            time.sleep(10)
             assert other.stdin is not None
             other.stdin.close()
             assert other.wait(60) == 0
@@ -113,7 +112,7 @@ class Servers:
 def placed(name: str, folder: Path, long: bool = False) -> Iterator[Place]:
     """One of the places, by name; its servers end with it."""
     if name == Local.name:
-        yield Local(folder, long)
+        yield Local(folder)
         return
     with PostgresServer() as postgres:
         servers = Servers(folder, long, postgres)

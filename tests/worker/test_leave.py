@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from jobs.states import JobState
+from tests.support.deployment import wait_for
 from worker import leave as leave_module
 from worker.leave import Leave
 
@@ -48,9 +50,15 @@ def stops():
 
 
 @pytest.fixture
-def leave_of(stops):
+def ends():
+    """When the process would have been ended."""
+    return []
+
+
+@pytest.fixture
+def leave_of(stops, ends):
     def make(worker):
-        made = Leave(worker, lambda: stops.append(None))
+        made = Leave(worker, lambda: stops.append(None), lambda: ends.append(None))
         made.consuming = True
         return made
 
@@ -78,6 +86,18 @@ def test_the_first_signal_drains_and_the_second_hands_back(leave_of, stops, capl
     assert worker.handed_back == 1
     events = [(vars(r)["event"], vars(r)["chunks_held"]) for r in caplog.records]
     assert events == [("draining", 3), ("handing_back", 3)]
+
+
+def test_chunks_that_cannot_be_handed_back_do_not_keep_it(leave_of, ends, monkeypatch):
+    monkeypatch.setattr(leave_module, "HANDING_BACK_SECONDS", 0.05)
+    leave = leave_of(Stayer())
+    leave._signalled(15, None)
+    leave.look()
+    time.sleep(0.2)
+    assert ends == []
+    leave._signalled(15, None)
+    leave.look()
+    wait_for("the end", lambda: ends, 30)
 
 
 def test_a_signal_before_there_is_any_work_ends_it(leave_of):
