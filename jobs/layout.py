@@ -5,6 +5,7 @@
         _input/v1.parquet              the normalized copy: one row group a chunk
         _input/v1-rejected-w00000.parquet   rows of a window that were refused at submit
         _spool/<chunk id>/e3-0007.arrow     finished rows of a running chunk, by lease epoch
+        _spool/<chunk id>/e3.json           which of its rows may have killed a worker
         _parts/<chunk id>-e3.parquet        a finished chunk
         _windows/v1-w00000-e1.parquet       a merged window, not yet published
         _windows/v1-w00000-e1.parquet.json  its rows, counts and hash, for the manifest
@@ -44,6 +45,10 @@ def spool_folder(chunk_id: str) -> str:
 
 def spool_segment(chunk_id: str, epoch: int, number: int) -> str:
     return f"{spool_folder(chunk_id)}/e{epoch}-{number:04d}.arrow"
+
+
+def trials(chunk_id: str, epoch: int) -> str:
+    return f"{spool_folder(chunk_id)}/e{epoch}.json"
 
 
 def part(chunk_id: str, epoch: int) -> str:

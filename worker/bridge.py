@@ -98,10 +98,21 @@ class EngineBridge:
         self._thread.start()
         return ready
 
-    def submit(self, requests: Sequence[Request], sink: Sink) -> None:
-        """Queue requests; `sink` gets each answer, from the bridge's thread."""
+    def submit(
+        self,
+        requests: Sequence[Request],
+        sink: Sink,
+        *,
+        apart: Callable[[], None] | None = None,
+    ) -> None:
+        """Queue requests; `sink` gets each answer, from the bridge's thread.
+
+        Args:
+            apart: run them with no others in the engine; called, from whichever thread, before
+                an engine gets them. One such call at a time: the next one when all are answered.
+        """
         with self._lock:
-            self._inflight.add(requests, sink)
+            self._inflight.add(requests, sink, apart)
             engine, due = self._engine, self._inflight.due()
         _send(engine, due)
 
@@ -160,7 +171,8 @@ class EngineBridge:
             self._loading = None
             ready = message if isinstance(message, Ready) and not self._closing else None
             self._engine = None if ready is None else engine
-            self._inflight.engine_started()
+            if self._engine is not None:
+                self._inflight.engine_started()
             due = self._inflight.due()
         if ready is not None:
             self._watchdog.watch(engine, lambda: bool(self._inflight), self._engine_timeout)

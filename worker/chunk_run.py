@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 
 import pyarrow as pa
@@ -55,6 +55,7 @@ class ChunkRun:
         self._rows: dict[int, RowSamples] = {}
         self._samples: dict[str, tuple[int, int]] = {}  # row_index and sample of each request
         self._ended = threading.Event()
+        self._changed = threading.Condition(self._lock)
         self.stop_reason: Stop | None = None
         self._check_end()
 
@@ -129,6 +130,7 @@ class ChunkRun:
         with self._lock:
             if self.stop_reason is None or reason is Stop.LEASE_LOST:
                 self.stop_reason = reason
+            self._changed.notify_all()
         self._ended.set()
 
     @property
@@ -136,6 +138,14 @@ class ChunkRun:
         """Whether another worker has the chunk by now."""
         with self._lock:
             return self.stop_reason is Stop.LEASE_LOST
+
+    def wait_for(self, rows: Collection[int]) -> bool:
+        """Wait until these rows are in; false if the run was stopped before."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self.stop_reason is not None or self._finished.issuperset(rows)
+            )
+            return self._finished.issuperset(rows)
 
     def wait(self) -> Stop | None:
         """Wait until all rows are in (None) or the run was stopped (why)."""
@@ -150,6 +160,7 @@ class ChunkRun:
             self._finished.add(result.row_index)
             self._counts += row_counts(result)
             self._unspooled.append(result)
+            self._changed.notify_all()
         self._check_end()
 
     def _check_end(self) -> None:

@@ -39,7 +39,8 @@ class Inflight:
     """Keeps each request until it has its answer, across deaths of engines.
 
     While rows are suspected of killing the engine, only a group of them is sent (see
-    `Suspects`); all other requests are kept back. Samples of a row are suspected as one.
+    `Suspects`), once all that was sent before is answered; all other requests are kept back.
+    Samples of a row are suspected as one.
     Not thread-safe.
     """
 
@@ -47,11 +48,13 @@ class Inflight:
         self._entries: dict[str, tuple[Request, Sink]] = {}
         self._rows: dict[str, dict[str, None]] = {}  # request ids without an answer, by row
         self._admitted: dict[str, str] = {}  # row of each request in the engine's batch
-        self._sent: set[str] = set()  # to the engine that runs
+        self._sent: set[str] = set()  # to the engine that runs, and not answered
         self._due: list[Request] = []
         self._suspects = Suspects()
         self._group: Group | None = None  # whose requests were sent
+        self._up = False  # whether there is an engine
         self._probing = False
+        self._holds_back = False  # requests that are to be sent when there is no suspect
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -61,14 +64,27 @@ class Inflight:
         """Rows that are suspected of killing the engine."""
         return len(self._suspects)
 
-    def add(self, requests: Iterable[Request], sink: Sink) -> None:
-        """Take requests; `due` has those of them that may be sent at once."""
-        free = not self._probing and self._group is None
+    def add(
+        self, requests: Iterable[Request], sink: Sink, apart: Callable[[], None] | None = None
+    ) -> None:
+        """Take requests; `due` has those of them that may be sent at once.
+
+        Args:
+            apart: the requests are to run with no others in the engine; called before they do.
+        """
+        free = self._up and not self._probing and apart is None and self._suspects.group is None
+        self._holds_back = self._holds_back or not free
+        rows: dict[str, None] = {}
         for request in requests:
             self._entries[request.request_id] = request, sink
-            self._rows.setdefault(row_of(request), {})[request.request_id] = None
+            row = row_of(request)
+            self._rows.setdefault(row, {})[request.request_id] = None
+            rows[row] = None
             if free:
                 self._send(request)
+        if apart is not None and rows:
+            self._suspects.set_apart(rows, apart)
+            self._advance()
 
     def due(self) -> tuple[Request, ...]:
         """What is to be sent to the engine now; each request once to each engine."""
@@ -82,6 +98,7 @@ class Inflight:
         for request_id in request_ids:
             entry = self._entries.pop(request_id, None)
             if entry is not None:
+                self._sent.discard(request_id)
                 gone.append(request_id)
                 row = row_of(entry[0])
                 if self._forget(request_id, row):
@@ -99,6 +116,7 @@ class Inflight:
         entry = self._entries.pop(output.request_id, None)
         if entry is None:
             return None
+        self._sent.discard(output.request_id)
         row = row_of(entry[0])
         if self._forget(output.request_id, row):
             self._suspects.answered(row)
@@ -118,6 +136,7 @@ class Inflight:
         self._sent.clear()
         self._due.clear()
         self._admitted.clear()
+        self._up = True
         self._probing = self._suspects.group is not None
         if self._probing:
             self._due.append(PROBE)
@@ -132,6 +151,7 @@ class Inflight:
         """
         inside = dict.fromkeys(self._admitted.values())
         self._admitted.clear()
+        self._up = False
         wanted = [row for row in inside if row in self._rows]
         if not wanted:
             return Death(0)
@@ -152,14 +172,20 @@ class Inflight:
 
     def _advance(self) -> None:
         """Go on to the next group, where the last one is through."""
-        if not self._probing and self._suspects.group is not self._group:
+        group = self._suspects.group
+        if not self._up or self._probing:
+            return
+        if self._holds_back if group is None else group is not self._group and not self._sent:
             self._send_group()
 
     def _send_group(self) -> None:
         self._group = self._suspects.group
+        self._holds_back = self._group is not None
         if self._group is None:
             ids: Iterable[str] = self._entries
         else:
+            if self._group.on_begin is not None:
+                self._group.on_begin()
             ids = (i for row in self._group.rows for i in self._rows[row])
         for request_id in ids:
             self._send(self._entries[request_id][0])

@@ -28,14 +28,16 @@ from worker.chunk_run import ChunkRun, Stop
 from worker.engine_meter import EngineMeter
 from worker.engine_process import EngineProcess
 from worker.errors import WorkerError
+from worker.feeding import Feeder
 from worker.fingerprint import fingerprint
 from worker.options import WorkerOptions
 from worker.presence import Presence
 from worker.progress import log_progress
 from worker.prompts import PromptEncoder
-from worker.requests import COLUMNS, prepare
+from worker.requests import COLUMNS
 from worker.snapshot import Snapshot, WorkerState
 from worker.storage_watch import StorageWatch
+from worker.trials import Trials
 from worker.workload import Outcome, Workload
 
 log = logging.getLogger("pagemill.worker")
@@ -82,6 +84,9 @@ class Worker:
             engine_timeout=settings.engine_timeout_seconds,
             engine_env=options.engine_env(),
             started=engine,
+        )
+        self._feeder = Feeder(
+            self._bridge, lambda run: self._patiently(run, _spool_of(run), run.flush)
         )
         self._workload = Workload()
         self._watch = StorageWatch(store)
@@ -215,17 +220,19 @@ class Worker:
             {r["row_index"]: r["line"] for r in rows},
             adopted,
         )
+        todo = [r for r in rows if not run.is_finished(r["row_index"])]
+        trials = Trials(folder, lease, [r["row_index"] for r in todo], adopted.num_rows)
         self._workload.begin(run)
         try:
             if self._handing_back.is_set():  # since before this run could be seen
                 run.stop(Stop.HAND_BACK)
-            todo = [r for r in rows if not run.is_finished(r["row_index"])]
-            for prepared in prepare(lease, todo, self._encoder, self._ready.max_model_len):
-                if run.stop_reason is not None:
-                    break
-                run.expect(prepared)
-                self._bridge.submit(prepared.requests, run.accept)
+            self._feeder.feed(run, todo, trials, self._encoder, self._ready.max_model_len)
+            if run.wait() not in (None, Stop.LEASE_LOST):
+                trials.end()
             outcome = self._end(run, folder, table, mark, chunk_log)
+        except Exception:
+            trials.end()
+            raise
         finally:
             self._bridge.abort(run.unfinished())
             self._workload.end(run)

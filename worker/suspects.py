@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 # An engine is also killed from outside, by a kernel that is out of memory say, and whichever row
@@ -27,13 +27,15 @@ class Group:
     Attributes:
         rows: those of them that have no answer yet, in order.
         twin: the other half of the group that killed, while all that left this one are cleared.
+        on_begin: called before the rows are run.
     """
 
-    __slots__ = ("rows", "twin")
+    __slots__ = ("on_begin", "rows", "twin")
 
-    def __init__(self, rows: Collection[str]) -> None:
+    def __init__(self, rows: Collection[str], on_begin: Callable[[], None] | None = None) -> None:
         self.rows = dict.fromkeys(rows)
         self.twin: Group | None = None
+        self.on_begin = on_begin
 
 
 class Suspects:
@@ -80,7 +82,7 @@ class Suspects:
             deaths.beside += not alone
         former = self._groups.popleft() if self._groups else None
         if former is not None and (waited := [r for r in former.rows if r not in rows]):
-            self._groups.appendleft(Group(waited))
+            self._groups.appendleft(Group(waited, former.on_begin))
         if not alone:
             self._put_first(rows, halve=former is not None)
             return None
@@ -89,6 +91,10 @@ class Suspects:
             return self._deaths.pop(row)
         self._groups.append(Group(rows))
         return None
+
+    def set_apart(self, rows: Collection[str], on_begin: Callable[[], None]) -> None:
+        """Run new rows as suspects, after those that are suspected already."""
+        self._groups.append(Group(rows, on_begin))
 
     def answered(self, row: str) -> None:
         """A row got its answer, which clears it."""

@@ -66,6 +66,24 @@ def test_just_the_rows_that_kill_are_errors(
 
 
 @pytest.mark.chaos
+def test_a_row_that_kills_workers_is_found_by_those_that_follow(
+    deployment: Deployment, tiny_model: Path
+) -> None:
+    deployment.env.update(poison("host"))
+    job = deployment.submit(rows(12, {5}), tiny_model, "--chunk-rows", "4")
+    workers = 0
+    while deployment.status(job)["state"] != "completed":
+        assert workers < 20, "no end of it"
+        with deployment.worker(tiny_model, *ENGINE, "--exit-when-done", job) as worker:
+            worker.wait(120)
+        workers += 1
+    found = deployment.results(job)
+    assert [row["row_index"] for row in found] == list(range(12))
+    assert errors(found) == {5: "engine_crashed"}
+    assert "3 workers died" in found[5]["error"]["message"]
+
+
+@pytest.mark.chaos
 def test_no_row_is_blamed_for_kills_from_outside(deployment: Deployment, tiny_model: Path) -> None:
     seed = time.time_ns()
     print(f"random seed {seed}")

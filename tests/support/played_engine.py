@@ -34,22 +34,40 @@ class PlayedEngine:
         killed: Callable[[], bool] = lambda: False,
     ) -> None:
         self.inflight = Inflight()
+        self.inflight.engine_started()
         self.answers: dict[str, RequestOutput] = {}
         self.deaths = 0
         self.alone: Counter[str] = Counter()
         self._places, self._steps, self._kills, self._killed = places, steps, kills, killed
+        self._apart: list[set[str]] = []  # rows that run apart together
+        self._begun: set[str] | None = None
         self._waiting: list[Request] = []
         self._running: dict[Request, int] = {}
 
+    def add(self, requests: list[Request]) -> None:
+        self.inflight.add(requests, self._take)
+        self._waiting += self.inflight.due()
+
+    def apart(self, requests: list[Request]) -> None:
+        """Add rows that must run with no others; holds them to it."""
+        group = {row_of(r) for r in requests}
+        self._apart.append(group)
+        self.inflight.add(requests, self._take, apart=lambda: self._begin(group))
+        self._waiting += self.inflight.due()
+
     def run(self, requests: list[Request]) -> None:
         """Until there is nothing to do any more."""
-        self.inflight.add(requests, self._take)
-        self._waiting = list(self.inflight.due())
+        self.add(requests)
         while self._waiting or self._running:
             if not self._step():
                 self._die()
             self._waiting += self.inflight.due()
         assert len(self.inflight) == 0
+
+    def _begin(self, group: set[str]) -> None:
+        assert not self._running, "they are not alone"
+        assert not self._waiting, "they would not be alone"
+        self._begun = group
 
     def _take(self, output: RequestOutput) -> None:
         assert output.request_id not in self.answers, "answered twice"
@@ -62,6 +80,9 @@ class PlayedEngine:
         entered = self._waiting[: self._places - len(self._running)]
         del self._waiting[: len(entered)]
         self._running.update(dict.fromkeys(entered, 0))
+        inside = {row_of(r) for r in self._running} - {PROBE.request_id}
+        for group in self._apart:
+            assert inside.isdisjoint(group) or (inside <= group and self._begun is group)
         if entered:
             self.inflight.batch_changed(BatchChanged(tuple(r.request_id for r in entered)))
         for request in self._running:

@@ -47,7 +47,9 @@ class HeldBridge:
         on_located(self.folder)
         return Ready(self.folder, "rev", "float32", "float16", "cpu", 512, 16, 64, 0.1)
 
-    def submit(self, requests, sink):
+    def submit(self, requests, sink, *, apart=None):
+        if apart is not None:
+            apart()
         self.waiting.update((r.request_id, (r, sink)) for r in requests)
         self.submitted.set()
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import BatchChanged
-from engine.request import FinishReason, Request
+from engine.request import FinishReason, Request, RequestOutput
 from tests.support.played_engine import PlayedEngine, answer
 from worker.inflight import PROBE, Inflight
 from worker.suspects import DEATHS_ALONE, Suspects
@@ -158,3 +158,67 @@ def test_an_engine_that_dies_of_the_probe_suspects_nobody() -> None:
         inflight.batch_changed(BatchChanged((PROBE.request_id,)))
         death = inflight.engine_died("")
         assert (death.admitted, death.blamed) == (0, None)
+
+
+def test_rows_that_are_to_run_apart_wait_for_those_before_and_all_others_for_them() -> None:
+    inflight = Inflight()
+    inflight.engine_started()
+    began: list[str] = []
+    inflight.add(requests(2), _nothing)
+    assert len(inflight.due()) == 2
+    inflight.add([Request("apart:0", (1,))], _nothing, apart=lambda: began.append("apart"))
+    inflight.add([Request("later:0", (1,))], _nothing)
+    inflight.answer(answer(Request("r0:0", (1,))))
+    assert (inflight.due(), began) == ((), [])
+    inflight.answer(answer(Request("r1:0", (1,))))
+    assert began == ["apart"]
+    assert [r.request_id for r in inflight.due()] == ["apart:0"]
+    inflight.answer(answer(Request("apart:0", (1,))))
+    assert [r.request_id for r in inflight.due()] == ["later:0"]
+    assert began == ["apart"]
+
+
+def test_rows_that_were_to_run_apart_and_are_taken_back_keep_nobody_waiting() -> None:
+    inflight = Inflight()
+    inflight.engine_started()
+    inflight.add(requests(1), _nothing)
+    inflight.due()
+    inflight.add([Request("apart:0", (1,))], _nothing, apart=lambda: pytest.fail("never ran"))
+    inflight.add([Request("later:0", (1,))], _nothing)
+    assert inflight.due() == ()
+    inflight.abort(["apart:0"])
+    assert [r.request_id for r in inflight.due()] == ["later:0"]
+
+
+def test_rows_apart_begin_again_with_the_next_engine_and_not_without_one() -> None:
+    inflight = Inflight()
+    began: list[str] = []
+    inflight.add(requests(2), _nothing, apart=lambda: began.append("apart"))
+    assert began == [], "there is no engine"
+    inflight.engine_started()
+    inflight.answer(answer(PROBE))
+    inflight.batch_changed(BatchChanged(("r0:0",)))
+    inflight.engine_died("")
+    assert began == ["apart"]
+    inflight.engine_started()
+    inflight.answer(answer(PROBE))
+    assert [r.request_id for r in inflight.due()][1:] == ["r1:0"]
+    assert began == ["apart", "apart"]
+
+
+@given(hunts(), st.integers(0, 20), st.integers(1, 10))
+def test_rows_apart_are_beside_no_others_whatever_dies(
+    hunt: tuple[int, int, dict[str, int], dict[str, int]], before: int, apart: int
+) -> None:
+    rows, places, steps, kills = hunt
+    engine = PlayedEngine(places, steps, kills)
+    todo = requests(rows)
+    engine.add(todo[:before])
+    engine.apart(todo[before : before + apart])
+    engine.run(todo[before + apart :])
+    assert blamed(engine) == set(kills)
+    assert len(engine.answers) == rows
+
+
+def _nothing(output: RequestOutput) -> None:
+    pass

@@ -1,0 +1,96 @@
+"""How a worker runs a chunk over which others died; the engine is held in the test's hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs import layout
+from tests.support.deployment import wait_for
+from tests.worker.test_runtime import Place
+from worker.suspects import DEATHS_ALONE
+from worker.trials import DEATHS_BEFORE_TRIALS, Record
+
+ALONE = {3: DEATHS_ALONE - 1}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    made = Place(tmp_path, monkeypatch)
+    yield made
+    for worker in made.workers:
+        worker.close()
+    made.database.close()
+
+
+def after(place: Any, record: Record) -> Any:
+    """A worker that has claimed the chunk after a second lease that left this record."""
+    for _ in range(2):
+        assert place.store.claim_chunk("gone", place.model) is not None
+        assert place.store.requeue_owned("gone") == 1
+    folder = place.storage.job(place.job)
+    with folder.create(layout.trials(place.chunk().id, 2)) as file:
+        file.write(json.dumps(asdict(record)).encode())
+    return place.worker()
+
+
+def left(place: Any, epoch: int = 3) -> dict[str, Any]:
+    path = layout.trials(place.chunk().id, epoch)
+    found: dict[str, Any] = json.loads(place.storage.job(place.job).read(path))
+    return found
+
+
+def submitted(worker: Any) -> list[int]:
+    """Rows of the next group."""
+    waiting = wait_for("a group", lambda: list(worker._bridge.waiting), 10)
+    return [int(request_id.split(":")[-2]) for request_id in waiting]
+
+
+def test_rows_on_trial_run_in_groups_and_the_guilty_one_not_at_all(place: Any) -> None:
+    worker = after(place, Record(DEATHS_BEFORE_TRIALS, 0, (3,), ALONE))
+    thread = place.begin(worker)
+    assert submitted(worker) == [0, 1, 2, 4]
+    assert left(place)["trying"] == [0, 1, 2, 4]
+    worker._bridge.answer()
+    thread.join(10)
+    counts = place.store.job(place.job).counts
+    assert (counts.completed, counts.failed) == (4, 1)
+
+
+def test_the_next_group_follows_when_the_one_before_is_spooled(place: Any) -> None:
+    worker = after(place, Record(DEATHS_BEFORE_TRIALS, 0, (0, 1, 2)))
+    thread = place.begin(worker)
+    for group in ([0, 1], [2], [3, 4]):
+        assert submitted(worker) == group
+        assert left(place)["trying"] == group
+        spool = place.storage.job(place.job).path / layout.spool_folder(place.chunk().id)
+        assert len(list(spool.glob("e3-*.arrow"))) == [[0, 1], [2], [3, 4]].index(group)
+        worker._bridge.answer()
+    thread.join(10)
+    assert place.store.job(place.job).counts.completed == 5
+
+
+def test_a_worker_that_leaves_during_a_trial_counts_against_nobody(place: Any) -> None:
+    worker = after(place, Record(DEATHS_BEFORE_TRIALS, 0, (0, 3), {4: 1}))
+    thread = place.begin(worker)
+    assert submitted(worker) == [0]
+    worker.hand_back()
+    thread.join(10)
+    assert left(place) == {
+        "deaths": DEATHS_BEFORE_TRIALS, "finished": 0, "trying": [], "alone": {"4": 1},
+        "ended": True,
+    }  # fmt: skip
+
+
+def test_a_chunk_without_deaths_is_not_tried(place: Any) -> None:
+    worker = after(place, Record(0, 0))
+    thread = place.begin(worker)
+    assert submitted(worker) == [0, 1, 2, 3, 4]
+    assert (left(place)["deaths"], left(place)["trying"]) == (1, [])
+    worker._bridge.answer()
+    thread.join(10)
