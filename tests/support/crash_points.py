@@ -45,7 +45,7 @@ def _writing(name: str, path: str) -> dict[str, Point]:
 
 
 OF_A_JOB = {
-    **_writing("a segment", r"_spool/.*-0001\.arrow"),
+    **_writing("a segment", r"_spool/"),
     **_writing("a part", r"_parts/"),
     "a chunk is committed": Point("commit_chunk", "after"),
     **_writing("a window", r"_windows/.*\.parquet$"),
