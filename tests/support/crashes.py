@@ -46,11 +46,23 @@ def answers_in_calm(home: Path, model: Path) -> list[dict[str, Any]]:
     return expected
 
 
+def differences(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> dict[str, int]:
+    """How many rows are lost, doubled and changed since the calm."""
+    answers: dict[int, list[dict[str, Any]]] = {row["row_index"]: [] for row in expected}
+    for row in found:
+        answers.setdefault(row["row_index"], []).append({k: row[k] for k in _COMPARED})
+    calm = {row["row_index"]: {k: row[k] for k in _COMPARED} for row in expected}
+    return {
+        "lost": sum(not rows for rows in answers.values()),
+        "doubled": sum(len(rows) > 1 for rows in answers.values()),
+        "changed": sum(row != calm.get(i) for i, rows in answers.items() for row in rows),
+    }
+
+
 def check_answers(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
-    """Each row is there once, and its answer is what it was in calm."""
+    """Each row is there once, in its place, and its answer is what it was in calm."""
+    assert differences(expected, found) == {"lost": 0, "doubled": 0, "changed": 0}
     assert [row["row_index"] for row in found] == list(range(len(expected)))
-    for one, other in zip(expected, found, strict=True):
-        assert {k: one[k] for k in _COMPARED} == {k: other[k] for k in _COMPARED}
 
 
 def computing(store: Store, job: str) -> bool:
