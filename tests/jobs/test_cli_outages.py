@@ -75,6 +75,7 @@ def test_waiting_outlasts_a_database_that_is_away(tmp_path):
             env=deployment.env, stderr=subprocess.PIPE, text=True,
         ) as waiting:  # fmt: skip
             wait_for("a connection", lambda: postgres.connections(url))
+            time.sleep(2)  # the first look at the job is not repeated
             with postgres.nobody_let_in(url):
                 assert "Waiting for the database" in until(waiting, "Waiting")
                 time.sleep(1)
