@@ -43,7 +43,7 @@ from jobs.sqltypes import SafeText, UtcDateTime
 from jobs.states import ChunkState, JobState
 
 # The newest migration. `Database.check_revision` compares it with what a database says.
-SCHEMA_REVISION = "0008"
+SCHEMA_REVISION = "0003"
 
 metadata = MetaData(
     naming_convention={

@@ -1,6 +1,7 @@
-"""Jobs can be paused, and those who poll see it.
+"""The life of a job: what decides it, what it waits for, who did what to it, and how it goes.
 
-Revision 0005. `job_progress` ends with `paused_at`, and tells no time to the end meanwhile.
+Revision 0003. Jobs that are there have no fingerprint, and what was done to them before is not
+written down. `job_progress` ends with `waiting_for` and `paused_at`.
 """
 
 from __future__ import annotations
@@ -8,23 +9,67 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import context, op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0003"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
     op.execute("DROP VIEW job_progress")
-    op.add_column("jobs", sa.Column("paused_at", sa.DateTime(timezone=True)))
+    _add_to_jobs()
+    op.create_table(
+        "events",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), autoincrement=True),
+        sa.Column("job_id", sa.String(64), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("actor", sa.String, nullable=False),
+        sa.Column("event", sa.String(32), nullable=False),
+        sa.Column("detail", sa.String),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_events_job_id_id", "events", ["job_id", "id"])
+    op.create_table(
+        "deletions",
+        sa.Column("job_id", sa.String(64), nullable=False),
+        sa.Column("folder", sa.String(255), nullable=False),
+        sa.Column("deleted_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("job_id", name=op.f("pk_deletions")),
+    )
     op.execute(JOB_PROGRESS.format(**WRITTEN[op.get_bind().dialect.name]))
 
 
 def downgrade() -> None:
-    before = context.script.get_revision(down_revision).module
     op.execute("DROP VIEW job_progress")
-    op.drop_column("jobs", "paused_at")
-    before.create_view()
+    op.drop_table("deletions")
+    op.drop_table("events")
+    op.drop_index("ix_jobs_with_garbage", "jobs")
+    op.drop_index("ix_jobs_idempotency_key", "jobs")
+    for name in ("paused_at", "garbage_version", "waiting_for", "idempotency_key", "fingerprint"):
+        op.drop_column("jobs", name)
+    before = context.script.get_revision(down_revision).module
+    op.execute(before.JOB_PROGRESS.format(**before.WRITTEN[op.get_bind().dialect.name]))
+
+
+def _add_to_jobs() -> None:
+    for column in (
+        sa.Column("fingerprint", sa.String(64)),
+        sa.Column("idempotency_key", sa.String(200)),
+        sa.Column("waiting_for", sa.String),
+        sa.Column("garbage_version", sa.Integer),
+        sa.Column("paused_at", sa.DateTime(timezone=True)),
+    ):
+        op.add_column("jobs", column)
+    op.create_index("ix_jobs_idempotency_key", "jobs", ["idempotency_key"], unique=True)
+    has_garbage = sa.text("garbage_version IS NOT NULL")
+    op.create_index(
+        "ix_jobs_with_garbage",
+        "jobs",
+        ["id"],
+        sqlite_where=has_garbage,
+        postgresql_where=has_garbage,
+    )
 
 
 # The view as `jobs.views` had it at this revision.
@@ -33,12 +78,16 @@ WRITTEN = {
         "text": "",
         "elapsed": "(julianday(coalesce(j.finished_at, 'now')) - julianday(j.started_at)) * 86400",
         "handed_back": " INDEXED BY ix_chunks_handed_back",
+        "a_minute_ago": "strftime('%Y-%m-%d %H:%M:%f000', 'now', '-60 seconds')",
+        "seen": "substr(w.seen_at, 1, 19)",
     },
     "postgresql": {
         "text": "::text",
         "elapsed": "extract(epoch FROM coalesce(j.finished_at, statement_timestamp())"
         " - j.started_at)::double precision",
         "handed_back": "",
+        "a_minute_ago": "statement_timestamp() - interval '60 seconds'",
+        "seen": "to_char(w.seen_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')",
     },
 }
 
@@ -61,7 +110,24 @@ SELECT
     CASE WHEN p.state = 'in_progress' AND p.paused_at IS NULL THEN CAST(round(CAST(
         (p.rows_total - p.rows_done) * p.elapsed / nullif(p.rows_done - p.rows_at_start, 0)
     AS NUMERIC), 0) AS DOUBLE PRECISION) END AS eta_seconds,
-    p.error_code, p.error_message, p.published_version, p.output_path, p.waiting_for, p.paused_at
+    p.error_code, p.error_message, p.published_version, p.output_path,
+    CASE
+        WHEN p.waiting_for IS NOT NULL THEN p.waiting_for
+        WHEN p.state IN ('queued', 'in_progress') AND p.paused_at IS NULL AND NOT EXISTS (
+            SELECT 1 FROM workers AS w
+            WHERE w.model = p.model AND w.state NOT IN ('failed', 'stopped')
+            AND w.seen_at > {a_minute_ago}
+        ) THEN 'a worker of ' || p.model || coalesce((
+            SELECT CASE w.state
+                WHEN 'failed' THEN '; the last one failed at ' || {seen} || ' UTC: '
+                    || coalesce(w.message, 'it did not say why')
+                WHEN 'stopped' THEN '; the last one left at ' || {seen} || ' UTC'
+                ELSE '; the last one was lost after ' || {seen} || ' UTC'
+            END{text}
+            FROM workers AS w WHERE w.model = p.model ORDER BY w.seen_at DESC LIMIT 1
+        ), '')
+    END AS waiting_for,
+    p.paused_at
 FROM (
     SELECT
         j.id{text} AS job_id, j.name{text} AS name, j.state{text} AS state, j.model{text} AS model,
