@@ -34,7 +34,7 @@ from engine.messages import (
     decode,
     encode,
 )
-from engine.request import FinishReason, Request, RequestOutput
+from engine.request import RequestOutput
 
 if TYPE_CHECKING:
     from engine.core import Engine
@@ -163,25 +163,14 @@ def _take(engine: Engine, inbox: queue.SimpleQueue[Message]) -> list[RequestOutp
                     try:
                         engine.add(request)
                     except RequestError as error:
-                        refused.append(_refusal(request, error))
+                        refused.append(
+                            RequestOutput.without_answer(
+                                request.request_id, error.code, str(error), error.field
+                            )
+                        )
             case AbortRequests():
                 for request_id in message.request_ids:
                     engine.abort(request_id)
             case _:
                 raise ValueError(f"unexpected message {type(message).__name__}")
     return refused
-
-
-def _refusal(request: Request, error: RequestError) -> RequestOutput:
-    return RequestOutput(
-        request_id=request.request_id,
-        token_ids=(),
-        text="",
-        finish_reason=FinishReason.ERROR,
-        prompt_tokens=0,  # none was computed; the message names the length
-        cached_tokens=0,
-        completion_tokens=0,
-        error_code=error.code,
-        error_message=str(error),
-        error_field=error.field,
-    )

@@ -93,3 +93,21 @@ class RequestOutput:
     error_message: str | None = None
     error_field: str | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
+
+    @classmethod
+    def without_answer(
+        cls, request_id: str, code: str, message: str, field: str | None = None
+    ) -> RequestOutput:
+        """The end of a request of which nothing was computed, or nothing is left."""
+        return cls(
+            request_id=request_id,
+            token_ids=(),
+            text="",
+            finish_reason=FinishReason.ERROR,
+            prompt_tokens=0,
+            cached_tokens=0,
+            completion_tokens=0,
+            error_code=code,
+            error_message=message,
+            error_field=field,
+        )

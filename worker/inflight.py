@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from engine.messages import BatchChanged
-from engine.request import FinishReason, Request, RequestOutput
+from engine.request import Request, RequestOutput
 from engine.sampling_params import SamplingParams
 from worker.requests import row_of
 from worker.suspects import Deaths, Group, Suspects
@@ -159,8 +159,11 @@ class Inflight:
         if deaths is None:
             return Death(len(wanted))
         row, message = wanted[0], _crash_message(deaths, how)
-        entries = [self._entries.pop(request_id) for request_id in self._rows.pop(row)]
-        return Death(1, row, message, tuple((s, _crash(r, message)) for r, s in entries))
+        answers = tuple(
+            (self._entries.pop(i)[1], RequestOutput.without_answer(i, "engine_crashed", message))
+            for i in self._rows.pop(row)
+        )
+        return Death(1, row, message, answers)
 
     def _forget(self, request_id: str, row: str) -> bool:
         """Take a request out of its row; whether it was the row's last."""
@@ -202,18 +205,4 @@ def _crash_message(deaths: Deaths, how: str) -> str:
         f"the engine died {deaths.alone} times while it computed this row alone{beside}; the last "
         f"time {how}. The row is not tried again; look into the worker's log, and at what is "
         "unusual in the row"
-    )
-
-
-def _crash(request: Request, message: str) -> RequestOutput:
-    return RequestOutput(
-        request_id=request.request_id,
-        token_ids=(),
-        text="",
-        finish_reason=FinishReason.ERROR,
-        prompt_tokens=0,  # what was computed died with the engine
-        cached_tokens=0,
-        completion_tokens=0,
-        error_code="engine_crashed",
-        error_message=message,
     )

@@ -42,11 +42,11 @@ from worker.workload import Outcome, Workload
 
 log = logging.getLogger("pagemill.worker")
 
-COMMIT_AGAIN_SECONDS = 1.0  # between two tries to commit a chunk
 _T = TypeVar("_T")
-OF_THE_WORKER = frozenset(
-    {"kv_cache_too_small", "out_of_memory"}
-)  # errors that another worker need not give
+
+COMMIT_AGAIN_SECONDS = 1.0  # between two tries to commit a chunk
+# Errors that another worker need not give.
+OF_THE_WORKER = frozenset({"kv_cache_too_small", "out_of_memory"})
 
 
 class Worker:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from functools import cache
-from pathlib import Path
 
 import pytest
 
+from tests.support.named_tests import ROOT, is_a_test, named, page
+
 pytestmark = pytest.mark.quick
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text("utf-8")
-NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
+PAGE = page("security.md")
 
 
-@cache
-def names_in(path: str) -> set[str]:
-    tree = ast.parse((ROOT / path).read_text("utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-
-
-@pytest.mark.parametrize(("path", "name"), NAMED)
+@pytest.mark.parametrize(("path", "name"), named(PAGE))
 def test_a_named_test_exists(path: str, name: str) -> None:
-    assert name.startswith("test_")
-    assert name in names_in(path)
+    assert is_a_test(path, name)
 
 
 def test_every_statement_names_a_test() -> None:

@@ -18,7 +18,7 @@ SOON = 10.0  # seconds, many times `spool_seconds`
 
 
 @pytest.mark.parametrize("deployment", ["sqlite+memory", "postgresql+redis"], indirect=True)
-def test_a_row_is_computed_again_only_if_its_worker_died_before_it_was_saved(
+def test_a_row_is_computed_again_only_if_its_worker_died_before_it_was_spooled(
     deployment, tiny_model
 ):
     rows = [

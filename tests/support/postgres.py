@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, create_engine, make_url
 
@@ -20,18 +21,18 @@ GIVEN = "PAGEMILL_TEST_POSTGRES_URL"
 def create_database() -> str:
     """The URL of a new, empty database."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    _administer(_server(), f"CREATE DATABASE {name}")
+    administer(_server(), f"CREATE DATABASE {name}")
     return _server().set(database=name).render_as_string(hide_password=False)
 
 
 def drop_database(url: str) -> None:
     """Drop a database, whoever is still connected to it."""
-    _administer(_server(), f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
+    administer(_server(), f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
 
 
 def drop_role(name: str) -> None:
     """Drop a role, if there is one of that name; it must own nothing any more."""
-    _administer(_server(), f"DROP ROLE IF EXISTS {name}")
+    administer(_server(), f"DROP ROLE IF EXISTS {name}")
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def owned_with_a_password(url: str, name: str, password: str) -> Iterator[str]:
     """The URL of a database for a new role that owns it, and is asked for its password."""
     database = make_url(url).database
     quoted = password.replace("'", "''")
-    _administer(
+    administer(
         _server(),
         f"CREATE ROLE {name} LOGIN PASSWORD '{quoted}'",
         f"ALTER DATABASE {database} OWNER TO {name}",
@@ -48,8 +49,8 @@ def owned_with_a_password(url: str, name: str, password: str) -> Iterator[str]:
         _ask_for_a_password(name)
         yield make_url(url).set(username=name, password=password).render_as_string(False)
     finally:
-        _administer(_server(), f"ALTER DATABASE {database} OWNER TO CURRENT_USER")
-        _administer(make_url(url).set(drivername="postgresql+psycopg"), f"DROP OWNED BY {name}")
+        administer(_server(), f"ALTER DATABASE {database} OWNER TO CURRENT_USER")
+        administer(make_url(url).set(drivername="postgresql+psycopg"), f"DROP OWNED BY {name}")
         drop_role(name)
 
 
@@ -65,7 +66,7 @@ def _ask_for_a_password(name: str) -> None:
         engine.dispose()
     rule = f"local all {name} scram-sha-256\n"
     rules.write_text(rule + rules.read_text())
-    _administer(_server(), "SELECT pg_reload_conf()")
+    administer(_server(), "SELECT pg_reload_conf()")
 
 
 def client_folder() -> Path:
@@ -83,7 +84,7 @@ def client_folder() -> Path:
 def cut_connections(url: str) -> None:
     """Close all connections to a database, as a restart of the server would."""
     name = make_url(url).database
-    _administer(
+    administer(
         _server(),
         f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
     )
@@ -93,12 +94,12 @@ def cut_connections(url: str) -> None:
 def nobody_let_in(url: str) -> Iterator[None]:
     """A database that is away: who is in is cut off, and nobody gets in."""
     name = make_url(url).database
-    _administer(_server(), f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    administer(_server(), f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
     cut_connections(url)
     try:
         yield
     finally:
-        _administer(_server(), f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        administer(_server(), f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
 def connections(url: str) -> int:
@@ -118,6 +119,11 @@ def _server() -> URL:
     """The server of PAGEMILL_TEST_POSTGRES_URL, else one of our own, stopped at exit."""
     if given := os.environ.get(GIVEN):
         return make_url(given).set(drivername="postgresql+psycopg")
+    return start_server()[2]
+
+
+def start_server() -> tuple[Path, Any, URL]:
+    """The folder of a new server, pgserver's handle on it, and the URL of its superuser."""
     with warnings.catch_warnings():
         # A container has no runtime folder of the user; pgserver then takes one under /tmp.
         warnings.simplefilter("ignore")
@@ -130,11 +136,12 @@ def _server() -> URL:
         server = pgserver.get_server(folder, cleanup_mode="delete")
     url = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
     # Nobody needs these data after a power cut.
-    _administer(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
-    return url
+    administer(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+    return folder, server, url
 
 
-def _administer(url: URL, *statements: str) -> None:
+def administer(url: URL, *statements: str) -> None:
+    """Run statements, each by itself."""
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Self
 
 import psutil
-from sqlalchemy import URL, create_engine, make_url
+
+from tests.support.postgres import administer, start_server
 
 ROLE = "pagemill"
 
@@ -26,17 +24,7 @@ class PostgresServer:
     """
 
     def __init__(self) -> None:
-        with warnings.catch_warnings():
-            # A container has no runtime folder of the user; pgserver then takes one under /tmp.
-            warnings.simplefilter("ignore")
-            import pgserver
-
-            # Not pytest's folder, see `tests.support.postgres`.
-            self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
-            self._folder.chmod(0o755)
-            self._server = pgserver.get_server(self._folder, cleanup_mode="delete")
-        self._admin: URL = make_url(self._server.get_uri()).set(drivername="postgresql+psycopg")
-        self._administer("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+        self._folder, self._server, self._admin = start_server()
         self._administer(f"CREATE ROLE {ROLE} LOGIN", f"CREATE DATABASE {ROLE} OWNER {ROLE}")
         self._administer(
             f"ALTER DATABASE {ROLE} SET default_transaction_isolation = 'serializable'"
@@ -105,10 +93,4 @@ class PostgresServer:
         pg_ctl(options, pgdata=self._folder, user=self._server.system_user, timeout=60)
 
     def _administer(self, *statements: str) -> None:
-        engine = create_engine(self._admin, isolation_level="AUTOCOMMIT")
-        try:
-            with engine.connect() as connection:
-                for statement in statements:
-                    connection.exec_driver_sql(statement)
-        finally:
-            engine.dispose()
+        administer(self._admin, *statements)
