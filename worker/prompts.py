@@ -120,9 +120,11 @@ class PromptEncoder:
             raise TypeError("documents should be a list of objects with a title and a text")
         variables = {"documents": None, **self._special_tokens, **template_kwargs}
         fixed = {"tools": tools, "add_generation_prompt": True}
-        return template.render(
+        text = template.render(
             {**variables, **fixed, "messages": [_as_templates_read_it(m) for m in messages]}
         )
+        text.encode()  # tokenizers refuse a lone surrogate, and all texts that are beside it
+        return text
 
     def encode_chats(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of rendered chats. The template wrote the special tokens, so none is added."""

@@ -196,6 +196,17 @@ def test_a_template_cannot_be_made_to_run_away(with_template):
         assert (caught.value.code, caught.value.field) == ("template_error", "messages")
 
 
+def test_half_a_surrogate_pair_in_a_chat_is_the_rows_error(with_template):
+    """The tokenizer would refuse it, and with it all rows that it is tokenized with."""
+    encoder = with_template(
+        "{{ messages[0]['content'] }}{% if messages | length > 1 %}{{ '\\ud800' }}{% endif %}"
+    )
+    assert encoder.encode_chats([encoder.render(USER)])
+    with pytest.raises(RequestError, match="surrogates not allowed") as caught:
+        encoder.render([*USER, *USER])
+    assert caught.value.code == "chat_template_refused"
+
+
 def test_a_row_cannot_set_how_the_template_is_applied(folder):
     """`jobs` refuses these names at submit, and cannot ask transformers for them."""
     from transformers import PreTrainedTokenizerBase
