@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import fsspec
@@ -24,6 +25,8 @@ from tests.support.submissions import prepare_file
 pytestmark = pytest.mark.quick
 
 LINES = b'{"prompt":"a"}\n{"prompt":"b"}\n'
+# Without the time, of which the names of tests would tell: all test processes must agree on them.
+gzipped = partial(gzip.compress, mtime=0)
 
 
 def read(given: str | Path, input_format: str | None = None) -> list[Row]:
@@ -48,7 +51,7 @@ def test_json_lines_under_any_name(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.jsonl", "a"])
 def test_compression_is_seen_from_the_bytes(tmp_path: Path, name: str) -> None:
     if not name.endswith(".zst"):
-        assert prompts(write(tmp_path / name, gzip.compress(LINES))) == [b"a", b"b"]
+        assert prompts(write(tmp_path / name, gzipped(LINES))) == [b"a", b"b"]
     if not name.endswith(".gz"):
         assert prompts(write(tmp_path / name, zstandard.compress(LINES))) == [b"a", b"b"]
 
@@ -72,7 +75,7 @@ def test_uris_of_pyarrow_and_of_fsspec(tmp_path: Path) -> None:
     assert prompts(path.as_uri()) == [b"a", b"b"]
     memory = fsspec.filesystem("memory")
     with memory.open("/inputs/a.jsonl.gz", "wb") as file:
-        file.write(gzip.compress(LINES))
+        file.write(gzipped(LINES))
     try:
         assert prompts("memory://inputs/a.jsonl.gz") == [b"a", b"b"]
         with pytest.raises(InputError, match="there is no file memory://inputs/other"):
@@ -86,7 +89,7 @@ def test_a_uri_of_an_unknown_kind(tmp_path: Path) -> None:
         read("nosuch://user:secret@host/a.jsonl")
 
 
-@pytest.mark.parametrize("content", [LINES, gzip.compress(LINES), zstandard.compress(LINES)])
+@pytest.mark.parametrize("content", [LINES, gzipped(LINES), zstandard.compress(LINES)])
 def test_stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(content))
     monkeypatch.setattr(sys, "stdin", stdin)
@@ -118,11 +121,11 @@ def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert prompts("~/a.jsonl") == [b"a", b"b"]
 
 
-TRUNCATED = gzip.compress(LINES * 100)[:-30]
+TRUNCATED = gzipped(LINES * 100)[:-30]
 REFUSED: list[tuple[str, bytes, str]] = [
     ("a.jsonl", b"", "a.jsonl is empty"),
     ("a.jsonl.gz", b"", "a.jsonl.gz is empty"),
-    ("a.jsonl.gz", gzip.compress(b""), "a.jsonl.gz is empty"),
+    ("a.jsonl.gz", gzipped(b""), "a.jsonl.gz is empty"),
     ("a.jsonl", b"\n \n\r\n", "a.jsonl has no rows"),
     ("a.jsonl", b'[\n{"prompt":"a"},\n{"prompt":"b"}\n]', r"JSON array.*jq -c '\.\[\]'"),
     ("a.jsonl", b'[{"prompt":"a"},{"prompt":"b"}]', r"JSON array.*jq -c '\.\[\]'"),
@@ -133,15 +136,15 @@ REFUSED: list[tuple[str, bytes, str]] = [
     ("a.xlsx", b"PK\x03\x04", "convert it to Parquet"),
     ("a.jsonl", b"PK\x03\x04....", "a zip archive"),
     ("a.jsonl", b"BZh91AY", "compressed with bzip2"),
-    ("a.jsonl", gzip.compress(b"PK\x03\x04...."), "a zip archive"),
-    ("a.jsonl", gzip.compress(b"PAR1....PAR1"), "compressed Parquet file; unpack it"),
+    ("a.jsonl", gzipped(b"PK\x03\x04...."), "a zip archive"),
+    ("a.jsonl", gzipped(b"PAR1....PAR1"), "compressed Parquet file; unpack it"),
     ("a.jsonl", '{"prompt":"a"}'.encode("utf-16"), "UTF-16; convert it: iconv"),
     ("a.jsonl", b"\xfe\xff" + '{"prompt":"a"}'.encode("utf-16-be"), "UTF-16; convert it"),
     ("a.jsonl.gz", TRUNCATED, "a.jsonl.gz is truncated"),
-    ("a.jsonl.gz", gzip.compress(LINES) + TRUNCATED, "a.jsonl.gz is truncated"),
+    ("a.jsonl.gz", gzipped(LINES) + TRUNCATED, "a.jsonl.gz is truncated"),
     ("a.jsonl.zst", zstandard.compress(LINES * 100)[:-5], "a.jsonl.zst is truncated"),
     ("a.jsonl.zst", zstandard.compress(LINES) + b"\x28\xb5\x2f", "a.jsonl.zst is truncated"),
-    ("a.jsonl.gz", gzip.compress(LINES) + b"garbage", "a.jsonl.gz is damaged"),
+    ("a.jsonl.gz", gzipped(LINES) + b"garbage", "a.jsonl.gz is damaged"),
     ("a.jsonl.gz", LINES, "is not compressed with gzip, as its name says"),
     ("a.jsonl.zst", LINES, "is not compressed with zstd, as its name says"),
     ("a.parquet", LINES, "a.parquet is not a whole Parquet file"),
@@ -203,7 +206,7 @@ def test_an_array_on_the_first_line_may_be_a_bad_row(tmp_path: Path) -> None:
 
 
 def test_the_position_grows_to_the_size(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl.gz", gzip.compress(LINES * 5000))
+    path = write(tmp_path / "a.jsonl.gz", gzipped(LINES * 5000))
     with open_input(str(path), PromptRules()) as reader:
         positions = [reader.position for _ in reader.blocks()]
         assert len(positions) == 5
