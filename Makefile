@@ -19,8 +19,8 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESS
 
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
-	@echo "make test         run every test (about 15 minutes on 2 cores)"
-	@echo "make quick        run the quick tests (under a minute)"
+	@echo "make test         run every test (about 18 minutes on 2 cores)"
+	@echo "make quick        run the quick tests (about 80 seconds)"
 	@echo "make chaos        kill workers and engines 304 times, fuzz, soak (about 20 minutes)"
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
