@@ -71,7 +71,8 @@ def main() -> None:
         rates, failed = rates + slow_rates, failed | more
     engines |= {name: {"failed": words} for name, words in failed.items()}
     report = {
-        "benchmark": f"compare-{workload.name}",
+        # Two kinds of processors are two results: neither takes the place of the other.
+        "benchmark": f"compare-{workload.name}-{before['vectors']}",
         **before,
         "model": {"name": options.model, "revision": files.revision},
         "threads": options.threads,

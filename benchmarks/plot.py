@@ -32,19 +32,20 @@ text { font: 13px system-ui, sans-serif; fill: #24292f }
 
 
 def newest(folder: Path) -> list[dict[str, Any]]:
-    """The last comparison of each workload, by name of the workload.
+    """The last comparison of each workload and kind of processor, sorted by their names.
 
     Raises:
         SystemExit: there is none.
     """
     reports = [json.loads(path.read_text()) for path in sorted(folder.glob("compare-*.json"))]
-    latest = {r["workload"]["name"]: r for r in sorted(reports, key=lambda r: str(r["date"]))}
+    reports.sort(key=lambda r: str(r["date"]))
+    latest = {(r["workload"]["name"], r["vectors"]): r for r in reports}
     if not latest:
         raise SystemExit(
             f"{folder} has no comparison; `python -m benchmarks.compare WORKLOAD.jsonl --save` "
             "makes one"
         )
-    return [latest[name] for name in sorted(latest)]
+    return [latest[key] for key in sorted(latest)]
 
 
 def draw(reports: list[dict[str, Any]]) -> str:
@@ -87,8 +88,8 @@ def _panel(report: dict[str, Any], top: int) -> tuple[list[str], int]:
         ]
         y += BAR + GAP
     note = (
-        f"full width: the float32 ceiling of {report['processor']}, {report['threads']} threads, "
-        f"{report['date'][:10]}"
+        f"full width: the float32 ceiling of {report['processor']}, {report['vectors']}, "
+        f"{report['threads']} threads, {report['date'][:10]}"
     )
     lines.append(_text(LEFT, y + 8, note, "note"))
     return lines, y + FOOTER - top

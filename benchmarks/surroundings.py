@@ -29,11 +29,19 @@ def surroundings(*packages: str) -> dict[str, Any]:
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
+        "vectors": vectors(),
         "cores": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),  # other work on the machine
         "python": platform.python_version(),
         "versions": {name: version(name) for name in packages},
     }
+
+
+def vectors() -> str:
+    """The vector extension that the CPU kernels use here, such as `avx2`."""
+    from kernels.cpu.library import variant
+
+    return variant() or "none"
 
 
 def save(report: dict[str, Any], *, to_file: bool) -> None:

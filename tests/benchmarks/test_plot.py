@@ -13,10 +13,11 @@ from benchmarks.plot import LEFT, WIDTH, draw, newest
 pytestmark = pytest.mark.quick
 
 
-def result(name: str, date: str, engines: dict[str, dict]) -> dict:
+def result(name: str, date: str, engines: dict[str, dict], vectors: str = "avx2") -> dict:
     return {
         "date": f"{date}T10:00:00+00:00",
         "processor": "A <processor> & more",
+        "vectors": vectors,
         "threads": 2,
         "workload": {"name": name, "rows": 64},
         "engines": engines,
@@ -28,7 +29,8 @@ def engine(share: float, speed: float, rows: int = 64) -> dict:
 
 
 def keep(folder: Path, report: dict) -> None:
-    path = folder / f"compare-{report['workload']['name']}-{report['date'][:10]}.json"
+    kind = f"{report['workload']['name']}-{report['vectors']}"
+    path = folder / f"compare-{kind}-{report['date'][:10]}.json"
     path.write_text(json.dumps(report))
 
 
@@ -53,18 +55,19 @@ def test_bars_are_shares_of_the_ceiling_best_first():
         "pagemill", "500 tokens/s",
         "slow", "31 tokens/s, 8 prompts",
     ]  # fmt: skip
-    assert "A <processor> & more, 2 threads, 2026-11-30" in (texts[-1] or "")
+    assert "A <processor> & more, avx2, 2 threads, 2026-11-30" in (texts[-1] or "")
 
 
 def test_panels_are_the_newest_of_each_workload_and_do_not_overlap(tmp_path):
-    for name, date, speed in (
-        ("b", "2026-01-02", 2),
-        ("a", "2026-01-03", 3),
-        ("a", "2026-01-01", 1),
+    for name, date, vectors, speed in (
+        ("b", "2026-01-02", "avx2", 2),
+        ("a", "2026-01-03", "avx2", 3),
+        ("a", "2026-01-01", "avx2", 1),
+        ("a", "2026-01-01", "avx512", 4),
     ):
-        keep(tmp_path, result(name, date, {"pagemill": engine(0.5, speed)}))
+        keep(tmp_path, result(name, date, {"pagemill": engine(0.5, speed)}, vectors))
     reports = newest(tmp_path)
-    assert [r["engines"]["pagemill"]["tokens_per_second"] for r in reports] == [3, 2]
+    assert [r["engines"]["pagemill"]["tokens_per_second"] for r in reports] == [3, 4, 2]
     root = ElementTree.fromstring(draw(reports))
     tops = [float(t.get("y", 0)) for t in root.iter("{http://www.w3.org/2000/svg}text")]
     assert tops == sorted(tops)
