@@ -50,12 +50,9 @@ class Costs:
     pair: float
 
 
-class ArrivalOrder(Scheduler):
+def arrival_order(config: SchedulerConfig) -> Scheduler:
     """Groups of equal prefixes and then arrival."""
-
-    def __init__(self, config: SchedulerConfig) -> None:
-        super().__init__(config)
-        self._waiting = WaitingQueue(config.block_size)
+    return Scheduler(config, WaitingQueue(config.block_size))
 
 
 def synthetic(lengths: Callable[[random.Random], int], rows: int) -> list[Request]:
@@ -111,7 +108,7 @@ def compare(requests: list[Request], places: int, blocks: int, costs: Costs) -> 
         eos_token_ids=frozenset(),
     )
     one_step_ahead = replace(config, reserve_growth=False)
-    arrival = simulate(ArrivalOrder(one_step_ahead), requests, costs)
+    arrival = simulate(arrival_order(one_step_ahead), requests, costs)
     longest = simulate(Scheduler(one_step_ahead), requests, costs)
     ours = simulate(Scheduler(config), requests, costs)
     return {

@@ -7,15 +7,16 @@ fills the rest of its token budget with pieces of prompts. Pure Python, without 
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterable
 
+from engine.admission import Admission
 from engine.batch import Batch, SampledToken, ScheduledSequence
 from engine.block_manager import BlockManager
-from engine.errors import EngineError, InvariantError, RequestError
-from engine.growth import Growth
+from engine.errors import EngineError, RequestError
+from engine.preemption import Preemption
 from engine.request import FinishReason, Request
 from engine.scheduler_config import SchedulerConfig
+from engine.scheduler_invariants import check_batch, check_blockers, check_nobody_is_lost
 from engine.scheduler_stats import Counters, SchedulerStats
 from engine.sequence import Sequence, SequenceStatus
 from engine.step_plan import StepPlan
@@ -29,23 +30,31 @@ class Scheduler:
 
     `schedule` and `retire` alternate; `add`, `abort` and `finish` are allowed at any time.
     Not thread-safe.
+
+    Args:
+        waiting: an empty queue of another order than the scheduler's own.
     """
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(self, config: SchedulerConfig, waiting: WaitingQueue | None = None) -> None:
         self.config = config
         caching = config.enable_prefix_caching
         self._blocks = BlockManager(
             config.num_blocks, config.block_size, enable_prefix_caching=caching
         )
-        self._waiting = WaitingQueue(
-            config.block_size if caching else None, longest=config.tokens_per_place
-        )
+        if waiting is None:
+            waiting = WaitingQueue(
+                config.block_size if caching else None, longest=config.tokens_per_place
+            )
+        self._waiting = waiting
         self._sequences: dict[str, Sequence] = {}  # all that have not ended
         self._running: list[Sequence] = []  # by rank
         self._in_flight: tuple[Batch, list[Sequence]] | None = None
         self._ended_in_flight: list[Sequence] = []
         self._arrivals = 0
         self._counts = Counters()
+        state = self._blocks, self._waiting, self._running, self._counts
+        self._admission = Admission(config, *state)
+        self._preemption = Preemption(*state)
 
     @property
     def has_unfinished(self) -> bool:
@@ -141,7 +150,7 @@ class Scheduler:
         for sequence in self._plan_decodes(plan):
             if plan.budget:
                 plan.add_chunk(sequence)
-        self._admit(plan)
+        self._admission.fill(plan)
         self._counts.steps += bool(plan.planned)
         batch = Batch(self._counts.steps, tuple(plan.planned), self._blocks.take_copies())
         if batch:
@@ -203,28 +212,11 @@ class Scheduler:
         Raises:
             InvariantError: says what is wrong.
         """
-        self._blocks.check_invariants([*self._running, *self._ended_in_flight])
-        if self._running != sorted(self._running, key=lambda s: s.rank):
-            raise InvariantError("running sequences are not in the order of their rank")
-        if len(self._running) > self.config.max_num_seqs:
-            raise InvariantError(f"{len(self._running)} sequences run")
-        waiting = list(self._waiting)
-        known = [s.request_id for s in (*self._running, *waiting)]
-        if sorted(known) != sorted(self._sequences):
-            raise InvariantError(
-                f"{sorted(known)} run or wait, but {sorted(self._sequences)} have not ended"
-            )
-        for sequence in self._running:
-            if sequence.status is not SequenceStatus.RUNNING:
-                raise InvariantError(f"{sequence.request_id!r} runs, but is {sequence.status}")
-        for sequence in waiting:
-            if len(sequence.block_table):
-                raise InvariantError(f"{sequence.request_id!r} waits, but holds blocks")
-        leading = {node for s in self._running for node in s.leading}
-        leading |= {node for s in self._ended_in_flight for node in s.leading}
-        for node in self._waiting.blockers:
-            if node.pending and node not in leading:
-                raise InvariantError("a sequence waits for a block that nobody computes")
+        holders = [*self._running, *self._ended_in_flight]
+        self._blocks.check_invariants(holders)
+        check_batch(self._running, self.config.max_num_seqs)
+        check_nobody_is_lost(self._running, list(self._waiting), self._sequences)
+        check_blockers(self._waiting.blockers, holders)
 
     def _plan_decodes(self, plan: StepPlan) -> list[Sequence]:
         """Plan one token for each decoding sequence; returns those that still prefill.
@@ -234,6 +226,7 @@ class Scheduler:
         one token for each that runs leaves some of it.
         """
         running, block_size = self._running, self.config.block_size
+        make_room = self._preemption.make_room
         prefills: list[Sequence] = []
         index = 0
         while index < len(running):
@@ -241,67 +234,10 @@ class Scheduler:
             computed = sequence.num_computed_tokens
             if sequence.num_tokens - computed > 1:
                 prefills.append(sequence)
-            elif computed < len(sequence.block_table) * block_size or self._make_room(sequence):
+            elif computed < len(sequence.block_table) * block_size or make_room(sequence):
                 plan.add_decode(sequence)
             index += 1
         return prefills
-
-    def _make_room(self, sequence: Sequence) -> bool:
-        """Give a sequence one more block, if need be by preempting those ranked last.
-
-        False if the sequence itself was ranked last and has been preempted.
-        """
-        while not self._blocks.grow(sequence):
-            victim = self._running.pop()
-            self._blocks.release(victim)
-            victim.status = SequenceStatus.WAITING
-            self._waiting.push(victim)
-            self._counts.preemptions += 1
-            if victim is sequence:
-                return False
-        return True
-
-    def _admit(self, plan: StepPlan) -> None:
-        self._waiting.begin_step()
-        growth: Growth | None = None
-        while plan.budget and len(self._running) < self.config.max_num_seqs:
-            sequence = self._waiting.peek()
-            if sequence is None:
-                break
-            blocker = self._blocks.look_up(sequence)
-            if blocker is not None:
-                self._waiting.hold(blocker)
-                continue
-            if growth is None:
-                growth = Growth(self._running, self.config.block_size)
-            if not self._blocks.admit(sequence, self._reserve(sequence, growth)):
-                break
-            self._waiting.pop()
-            growth.add(sequence)
-            self._enter_batch(sequence)
-            plan.add_chunk(sequence)
-
-    def _reserve(self, sequence: Sequence, growth: Growth) -> int:
-        """Blocks that must stay available when a sequence is admitted, for all to grow.
-
-        At least one for each, so that nobody is preempted in the next step. A sequence that
-        would run alone needs no such care: it fits into the pool.
-        """
-        if not self._running:
-            return 0
-        if not self.config.reserve_growth:
-            return len(self._running) + 1
-        left = self._blocks.pool.num_available - self._blocks.blocks_for(sequence.num_tokens)
-        return max(len(self._running) + 1, growth.reserve_for(sequence, left))
-
-    def _enter_batch(self, sequence: Sequence) -> None:
-        sequence.status = SequenceStatus.RUNNING
-        bisect.insort(self._running, sequence, key=lambda s: s.rank)
-        if sequence.num_admissions == 0:
-            sequence.cached_tokens = sequence.num_computed_tokens
-            self._counts.prompt_tokens += len(sequence.prompt_token_ids)
-            self._counts.cached_tokens += sequence.cached_tokens
-        sequence.num_admissions += 1
 
     def _advance(
         self, planned: ScheduledSequence, sequence: Sequence, token: SampledToken | None
@@ -343,7 +279,7 @@ class Scheduler:
                 still_running.append(sequence)
             else:
                 self._blocks.release(sequence)
-        self._running = still_running
+        self._running[:] = still_running
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         """End one sequence from outside a step."""
