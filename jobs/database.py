@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
 
 from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_full, is_undone
+from jobs.database_url import no_url, parse_url
 from jobs.errors import DatabaseError, DatabaseUnavailable
 from jobs.patience import Patience, Tell, Told
-from jobs.shown_urls import ENCODE_PASSWORDS, scrubbed, without_password
+from jobs.shown_urls import scrubbed, without_password
 from jobs.tables import SCHEMA_REVISION
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Database:
         try:
             self.engine = _engine(self.url)
         except (ArgumentError, ValueError):  # a host of SQLite, a timeout that is no number
-            raise _no_url(self.shown_url) from None
+            raise no_url(self.shown_url) from None
 
     def acting_as(self, actor: str) -> Self:
         """The same pool of connections, which know who uses them (for `jobs.store.events`)."""
@@ -204,48 +204,6 @@ def upgrade(url: str, on_wait: Tell | None = None) -> None:
         ) from error
     finally:
         database.close()
-
-
-def parse_url(url: str) -> URL:
-    """A database URL that we can work with.
-
-    Raises:
-        DatabaseError: it is no URL, or names neither an SQLite file nor PostgreSQL; passwords
-            are not in the message.
-    """
-    shown = without_password(url)
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        raise _no_url(shown) from None
-    backend = parsed.get_backend_name()
-    if backend == "sqlite":
-        if parsed.database in (None, "", ":memory:"):
-            raise DatabaseError(
-                f"{shown!r} is an SQLite database in memory, which other processes cannot see; "
-                "name a file: sqlite:////absolute/path.db (PAGEMILL_DATABASE_URL)"
-            )
-        return parsed
-    if backend in ("postgresql", "postgres"):
-        # Where a password ends, or a parameter, is not certain: the end may be no host.
-        if "#" in url or not re.fullmatch(r"[^@]*|\w[\w+]*://[^@/?][^@?]*@[^@]*", url):
-            raise DatabaseError(
-                f"{shown!r} (PAGEMILL_DATABASE_URL) has a # or an @ where none can be: "
-                f"{ENCODE_PASSWORDS}"
-            )
-        return parsed.set(drivername="postgresql+psycopg")
-    raise DatabaseError(
-        f"{shown!r} names the database {backend!r}; pagemill works with "
-        "sqlite and postgresql (PAGEMILL_DATABASE_URL)"
-    )
-
-
-def _no_url(shown: str) -> DatabaseError:
-    return DatabaseError(
-        f"{shown!r} is not a database URL; write sqlite:////absolute/path.db or "
-        "postgresql://user:password@host:port/database (PAGEMILL_DATABASE_URL); "
-        f"{ENCODE_PASSWORDS}"
-    )
 
 
 def _engine(url: URL) -> Engine:

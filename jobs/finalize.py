@@ -22,6 +22,7 @@ from jobs import layout
 from jobs.errors import JobsError, OutputError, StorageUnavailable
 from jobs.garbage import collect
 from jobs.gather import gathered
+from jobs.job_folder import JobFolder
 from jobs.manifest import FileEntry, describe, manifest_bytes, manifest_files, read_manifest
 from jobs.parts import FileFacts, job_schema, open_parquet, read_chunk_input, some, write_output
 from jobs.records import (
@@ -34,7 +35,7 @@ from jobs.records import (
     RowResult,
     WindowSpec,
 )
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 from jobs.store import Store
 from jobs.tables import STOP_REASONS
 from jobs.tallies import tally_errors

@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
+from jobs.job_folder import JobFolder
 from jobs.parameters import MAX_SEED
 from jobs.records import Plan
-from jobs.storage import JobFolder
 
 
 def job_fingerprint(

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from jobs import layout
 from jobs.gather import WINDOWS_FOLDER
+from jobs.job_folder import JobFolder
 from jobs.records import ChunkRecord
-from jobs.storage import JobFolder
 
 PARTS_FOLDER = "_parts"
 INPUT_FOLDER = "_input"

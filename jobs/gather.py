@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from jobs import layout
+from jobs.job_folder import JobFolder
 from jobs.parts import answered, job_schema, read_batches, read_chunk_input
 from jobs.records import ChunkRecord, RowErrorInfo, RowResult, WindowSpec
 from jobs.result_table import result_table
 from jobs.row_order import RowOrder
 from jobs.spool import read_spool
 from jobs.states import ChunkState
-from jobs.storage import JobFolder
 
 WINDOWS_FOLDER = "_windows"
 

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import jobs
 from jobs import layout
 from jobs.errors import OutputError
+from jobs.job_folder import JobFolder
 from jobs.parts import open_parquet
 from jobs.records import Counts, JobRecord
-from jobs.storage import JobFolder
 
 _STOPPED = ("cancelled", "expired")
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs import layout
+from jobs.job_folder import JobFolder
 from jobs.planner import WINDOW_BYTES, WINDOW_ROWS, cut, prefix_order
 from jobs.reading.blocks import Block
 from jobs.records import ChunkSpec, ErrorTally, Plan, RowResult, WindowSpec
 from jobs.rows import Row
 from jobs.schema import NORMALIZED, OUTPUT, carried_fields, output_schema
-from jobs.storage import JobFolder
 from jobs.tallies import tally_errors
 
 VERSION = 1

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 
 from jobs import layout
-from jobs.storage import JobFolder, Storage
+from jobs.job_folder import JobFolder
+from jobs.storage import Storage
 from jobs.store import Store
 
 SAFE_AGE_SECONDS = 24 * 3600.0  # a submit that reads a slow pipe writes now and then

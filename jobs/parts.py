@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import jobs
 from jobs import layout
 from jobs.errors import OutputError
+from jobs.job_folder import JobFolder
 from jobs.records import ChunkLease
 from jobs.schema import (
     CHAT,
@@ -28,7 +29,6 @@ from jobs.schema import (
     carried_fields,
     output_schema,
 )
-from jobs.storage import JobFolder
 
 READ_ROWS = 1024  # rows that are read at once of a file that need not fit in memory
 _COMPRESSION = "zstd"

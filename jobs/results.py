@@ -10,11 +10,12 @@ import pyarrow as pa
 from jobs import layout
 from jobs.errors import OutputNotReady
 from jobs.gather import gathered
+from jobs.job_folder import JobFolder
 from jobs.manifest import read_manifest
 from jobs.parts import job_schema, read_groups
 from jobs.records import ChunkRecord, JobRecord
 from jobs.states import JobState
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 from jobs.store import Store
 
 

@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 
 from jobs import layout
 from jobs.errors import StateConflict
+from jobs.job_folder import JobFolder
 from jobs.manifest import count_rows
 from jobs.parts import open_parquet
 from jobs.records import ChunkSpec, Counts, JobRecord, Plan, WindowSpec
 from jobs.results import PublishedVersion, open_version
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 from jobs.store import Store
 
 _FIRST = layout.input_copy(1)  # holds every row that was not refused at submit

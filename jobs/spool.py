@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import layout
+from jobs.job_folder import JobFolder
 from jobs.schema import RESULT
-from jobs.storage import JobFolder
 
 log = logging.getLogger("pagemill.spool")
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from jobs import layout
 from jobs.errors import InputError
 from jobs.fingerprint import input_digests, job_fingerprint, seed_of_key
+from jobs.job_folder import JobFolder
 from jobs.job_options import check_options, check_sampling
 from jobs.normalize import VERSION, NormalizedWriter
 from jobs.parameters import MAX_SEED
@@ -24,7 +25,7 @@ from jobs.reading.opening import open_input
 from jobs.reading.sources import STDIN
 from jobs.records import NewJob, Plan, RowErrorInfo
 from jobs.shown_urls import shown_input
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 
 # RFC 4648's letters and digits, in the order of ASCII, so that ids sort by time.
 _BASE32 = "234567abcdefghijklmnopqrstuvwxyz"

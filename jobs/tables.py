@@ -16,10 +16,6 @@ What people poll are the views of `jobs.views`.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
-from typing import Any
-
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -38,24 +34,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import Double
 
-from jobs.records import Counts
+from jobs.columns import NAMES, counts, counts_are_counts, lease, one_of
 from jobs.sqltypes import SafeText, UtcDateTime
 from jobs.states import ChunkState, JobState
 
 # The newest migration. `Database.check_revision` compares it with what a database says.
 SCHEMA_REVISION = "0003"
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(referred_table_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-COUNT_NAMES = tuple(f.name for f in dataclasses.fields(Counts))
+metadata = MetaData(naming_convention=NAMES)
 
 STOP_REASONS = ("cancelled", "expired")
 
@@ -66,27 +52,6 @@ AT_SUBMIT, IN_WORKER = "submit", "worker"
 
 WORKER_STATES = ("starting", "ready", "draining", "failed", "stopped")
 LEFT = ("failed", "stopped")  # states of workers that have ended and said so
-
-
-def _one_of(column: str, values: Iterable[str]) -> str:
-    return f"{column} IN ({', '.join(repr(str(v)) for v in values)})"
-
-
-def _counts() -> list[Column[Any]]:
-    return [Column(name, BigInteger, nullable=False) for name in COUNT_NAMES]
-
-
-def _counts_are_counts() -> CheckConstraint:
-    return CheckConstraint(" AND ".join(f"{name} >= 0" for name in COUNT_NAMES), name="counts")
-
-
-def _lease() -> list[Column[Any]]:
-    return [
-        Column("lease_epoch", Integer, nullable=False),
-        Column("lease_owner", String(255)),
-        Column("lease_expires_at", UtcDateTime),
-    ]
-
 
 jobs = Table(
     "jobs",
@@ -106,7 +71,7 @@ jobs = Table(
     Column("total_rows", BigInteger, nullable=False),
     Column("chunks_total", Integer, nullable=False),
     Column("chunks_left", Integer, nullable=False),
-    *_counts(),
+    *counts(),
     Column("chunks_done", Integer, nullable=False, server_default=text("0")),
     # What there was already when the version began, so that its speed can be told.
     Column("rows_at_start", BigInteger, nullable=False, server_default=text("0")),
@@ -118,7 +83,7 @@ jobs = Table(
     Column("waiting_for", SafeText),
     # The version that ended last, as long as its garbage is not removed.
     Column("garbage_version", Integer),
-    *_lease(),
+    *lease(),
     Column("created_at", UtcDateTime, nullable=False),
     Column("started_at", UtcDateTime),
     Column("finalizing_at", UtcDateTime),
@@ -130,10 +95,10 @@ jobs = Table(
     # Beside the state, which stays one of OpenAI's; only of a job that is queued or in progress.
     Column("paused_at", UtcDateTime),
     PrimaryKeyConstraint("id"),
-    CheckConstraint(_one_of("state", JobState), name="state"),
-    CheckConstraint(_one_of("stop_reason", STOP_REASONS), name="stop_reason"),
+    CheckConstraint(one_of("state", JobState), name="state"),
+    CheckConstraint(one_of("stop_reason", STOP_REASONS), name="stop_reason"),
     CheckConstraint("chunks_left >= 0 AND chunks_left <= chunks_total", name="chunks_left"),
-    _counts_are_counts(),
+    counts_are_counts(),
     Index(None, "state", "model"),
     Index(None, "created_at"),
     Index(None, "idempotency_key", unique=True),
@@ -151,7 +116,7 @@ windows = Table(
     Column("base", String(255)),
     Column("chunks_left", Integer, nullable=False),
     Column("merged", String(255)),
-    *_lease(),
+    *lease(),
     PrimaryKeyConstraint("job_id", "version", "ordinal"),
     CheckConstraint("chunks_left >= 0", name="chunks_left"),
 )
@@ -166,9 +131,9 @@ chunks = Table(
     Column("window_ordinal", Integer, nullable=False),
     Column("rows", Integer, nullable=False),
     Column("state", String(16), nullable=False),
-    *_lease(),
+    *lease(),
     Column("part", String(255)),
-    *_counts(),
+    *counts(),
     # When the sweeper may send the next wake-up for it, and how many were sent.
     Column("wake_at", UtcDateTime, nullable=False),
     Column("sends", Integer, nullable=False),
@@ -177,10 +142,10 @@ chunks = Table(
         ["job_id", "version", "window_ordinal"],
         ["windows.job_id", "windows.version", "windows.ordinal"],
     ),
-    CheckConstraint(_one_of("state", ChunkState), name="state"),
+    CheckConstraint(one_of("state", ChunkState), name="state"),
     CheckConstraint("(state = 'running') = (lease_expires_at IS NOT NULL)", name="lease"),
     CheckConstraint("(state = 'done') = (part IS NOT NULL)", name="part"),
-    _counts_are_counts(),
+    counts_are_counts(),
 )
 
 # Rows that were refused at submit are never tried again and belong to every version; those of
@@ -200,7 +165,7 @@ row_errors = Table(
     Column("field", SafeText),
     Column("message", SafeText, nullable=False),
     PrimaryKeyConstraint("job_id", "version", "source", "code"),
-    CheckConstraint(_one_of("source", (AT_SUBMIT, IN_WORKER)), name="source"),
+    CheckConstraint(one_of("source", (AT_SUBMIT, IN_WORKER)), name="source"),
     CheckConstraint("rows > 0", name="rows"),
 )
 
@@ -261,7 +226,7 @@ workers = Table(
     Column("started_at", UtcDateTime, nullable=False),
     Column("seen_at", UtcDateTime, nullable=False),
     PrimaryKeyConstraint("id"),
-    CheckConstraint(_one_of("state", WORKER_STATES), name="state"),
+    CheckConstraint(one_of("state", WORKER_STATES), name="state"),
 )
 
 # SQLite and PostgreSQL use a partial index only where the statement spells out its condition,

@@ -13,12 +13,13 @@ import pyarrow as pa
 from engine.messages import Ready
 from jobs import finalize
 from jobs.errors import DatabaseError, OutputError, StorageUnavailable
+from jobs.job_folder import JobFolder
 from jobs.parts import read_chunk_input, write_part
 from jobs.periodic import Periodic
 from jobs.records import ChunkLease, ErrorTally
 from jobs.result_table import failed_rows
 from jobs.spool import SpoolWriter, read_spool
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 from jobs.store import Store
 from jobs.tallies import tally_errors
 from jobs.workers import worker_id

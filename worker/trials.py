@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 from jobs import layout
 from jobs.errors import StorageError
+from jobs.job_folder import JobFolder
 from jobs.records import ChunkLease
-from jobs.storage import JobFolder
 from worker.suspects import DEATHS_ALONE
 
 log = logging.getLogger("pagemill.worker")

@@ -17,8 +17,8 @@ from jobs.cli.options import SubmitOptions
 from jobs.errors import JobNotFound, StorageError, UsageError
 
 if TYPE_CHECKING:
+    from jobs.job_folder import JobFolder
     from jobs.records import JobRecord, NewJob
-    from jobs.storage import JobFolder
     from jobs.submission import Progress, Submission
 
 _SHOWN_ERRORS = 3

@@ -7,7 +7,7 @@ that is dealt with), so that no thread holds a connection while it waits for any
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import select
@@ -15,7 +15,6 @@ from sqlalchemy import select
 from jobs.actor import this_actor
 from jobs.database import Database
 from jobs.records import (
-    ChunkLease,
     ChunkRecord,
     Counts,
     ErrorTally,
@@ -24,30 +23,19 @@ from jobs.records import (
     JobRecord,
     MergeLease,
     NewJob,
-    Renewal,
     WakeUp,
     WindowRecord,
-    WorkerRecord,
-    WorkerStatus,
 )
 from jobs.sqltypes import database_now
 from jobs.states import JobState
-from jobs.store import (
-    events,
-    finalize,
-    leases,
-    moves,
-    read,
-    submit,
-    sweep,
-    workers,
-)
+from jobs.store import events, finalize, read, submit, sweep, workers
 from jobs.store.life import JobLife
+from jobs.store.work import Work
 
 __all__ = ["Store"]
 
 
-class Store(JobLife):
+class Store(Work, JobLife):
     """Jobs, windows, chunks and workers of one database. Threads may share it.
 
     Every method raises `DatabaseError` if the database cannot be reached or stays locked, and
@@ -128,125 +116,6 @@ class Store(JobLife):
         """The windows of a version (None: the job's latest), by ordinal."""
         with self._database.read() as connection:
             return read.window_records(connection, job_id, version)
-
-    # ---- worker
-
-    def claim_chunk(self, worker_id: str, model: str) -> ChunkLease | None:
-        """Lease the best free chunk of a model, or None if there is none.
-
-        The job of the highest priority comes first, then the one with the fewest running chunks,
-        then the oldest; in it, the lowest ordinal. Paused jobs are passed over. A queued job is in
-        progress from then on.
-        """
-        return self._database.transact(
-            lambda c: leases.claim_chunk(c, worker_id, model, self._lease_seconds)
-        )
-
-    def renew(self, worker_id: str, held: Mapping[str, tuple[int, Counts]]) -> Renewal:
-        """Prolong the leases of a worker and write down how far its chunks are.
-
-        Args:
-            held: for each chunk id its lease's epoch, and its counts so far.
-        """
-        if not held:
-            return Renewal()
-        return self._database.transact(
-            lambda c: leases.renew(c, worker_id, held, self._lease_seconds)
-        )
-
-    def release_chunk(self, lease: ChunkLease, counts: Counts | None = None) -> bool:
-        """Hand a chunk back unfinished: to the queue, or to its end if its job stops.
-
-        Args:
-            counts: of the rows that are in its spool; None leaves them as they are.
-
-        Returns:
-            False if the lease was lost before.
-        """
-        return self._database.transact(lambda c: leases.release_chunk(c, lease, counts))
-
-    def commit_chunk(
-        self,
-        lease: ChunkLease,
-        part: str,
-        counts: Counts,
-        errors: Sequence[ErrorTally] = (),
-    ) -> bool:
-        """Make a part the outcome of its chunk, and add its counts to the job.
-
-        The last chunk moves the job on to finalizing.
-
-        Args:
-            part: path of the finished part, relative to the job's folder.
-            errors: of the part's failed rows, by code; they go in with the commit or not at all.
-
-        Returns:
-            False if the lease was lost before. True also if this very commit was made before.
-        """
-        return self._database.transact(
-            lambda c: leases.commit_chunk(c, lease, part, counts, errors)
-        )
-
-    def wait_for(self, job_id: str, what: str) -> None:
-        """Write down what a job that has not ended waits for.
-
-        The next chunk or window of it that is done clears it, and so does a change of its state.
-
-        Args:
-            what: a sentence; the last one counts.
-        """
-        self._database.transact(lambda c: moves.wait_for(c, job_id, what))
-
-    def wait_no_more(self, job_id: str, what: str) -> None:
-        """A job does not wait for that any more; nothing happens if another sentence is there."""
-        self._database.transact(lambda c: moves.wait_no_more(c, job_id, what))
-
-    def models_wanted(self) -> list[str]:
-        """The models for which chunks are queued."""
-        with self._database.read() as connection:
-            return leases.models_wanted(connection)
-
-    def register_worker(
-        self,
-        worker_id: str,
-        model: str,
-        concurrency: int,
-        software: str,
-        status: WorkerStatus,
-    ) -> None:
-        """Write down a worker that has just started; it may be repeated.
-
-        Args:
-            worker_id: `host:pid:random`, which no other worker has.
-            concurrency: chunks that it works on at once.
-            software: its version of pagemill.
-
-        Raises:
-            ValueError: the id is of another shape, or `status.state` is no state of a worker.
-        """
-        self._database.transact(
-            lambda c: workers.register_worker(c, worker_id, model, concurrency, software, status)
-        )
-
-    def report_worker(self, worker_id: str, status: WorkerStatus) -> bool:
-        """Write down what a worker says of itself, and that it was seen now.
-
-        Returns:
-            False if there is no such worker (it was not seen for long, and was pruned).
-        """
-        return self._database.transact(lambda c: workers.report_worker(c, worker_id, status))
-
-    def workers(self, *, all: bool = False) -> list[WorkerRecord]:
-        """The workers that are alive, the oldest first.
-
-        A worker is alive if it was seen within a lease's length, by the database's clock, and has
-        not said that it stopped or failed.
-
-        Args:
-            all: those that left or were lost in the last days, too.
-        """
-        with self._database.read() as connection:
-            return workers.worker_records(connection, self._lease_seconds, all)
 
     # ---- sweeper
 

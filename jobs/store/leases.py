@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, select, update
 
+from jobs.columns import COUNT_NAMES
 from jobs.errors import JobNotFound
 from jobs.records import ChunkLease, Counts, ErrorTally, Renewal
 from jobs.sqltypes import database_now
@@ -25,7 +26,7 @@ from jobs.store.moves import (
 )
 from jobs.store.row_errors import add_errors
 from jobs.store.rows import added_counts, count_values, counts_of
-from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, COUNT_NAMES, IN_WORKER, chunks, jobs
+from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, IN_WORKER, chunks, jobs
 
 _MAY_BEGIN = (jobs.c.state.in_(HAS_WORK), jobs.c.paused_at.is_(None))
 

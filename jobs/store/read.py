@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
+from jobs.columns import COUNT_NAMES
 from jobs.errors import JobNotFound
 from jobs.records import ChunkRecord, JobProgress, JobRecord, WindowRecord
 from jobs.sqltypes import database_now
@@ -16,7 +17,6 @@ from jobs.store.workers import is_alive, last_worker
 from jobs.tables import (
     CHUNK_IS_HANDED_BACK,
     CHUNK_IS_RUNNING,
-    COUNT_NAMES,
     chunks,
     jobs,
     windows,

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
+from jobs.columns import COUNT_NAMES
 from jobs.records import ChunkRecord, Counts, JobRecord, WindowRecord, WindowSpec
 from jobs.states import ChunkState, JobState
-from jobs.tables import COUNT_NAMES
 
 ZERO = Counts()
 

@@ -15,7 +15,8 @@ from sqlalchemy.exc import OperationalError
 
 from jobs import database as database_module
 from jobs import patience
-from jobs.database import Database, parse_url, upgrade
+from jobs.database import Database, upgrade
+from jobs.database_url import parse_url
 from jobs.errors import DatabaseError, DatabaseUnavailable
 from jobs.sqltypes import database_now
 from jobs.tables import chunks, jobs, windows

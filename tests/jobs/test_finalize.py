@@ -16,10 +16,11 @@ import pytest
 
 from jobs import finalize, garbage
 from jobs.finalize import drive, finalize_job, merge_window
+from jobs.job_folder import JobFolder
 from jobs.manifest import describe
 from jobs.records import Counts, MergeLease
 from jobs.states import JobState
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 from jobs.store import Store
 from tests.support.played_job import PlayedJob, Window, add_job, sqlite_store
 

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import layout
+from jobs.job_folder import JobFolder
 from jobs.normalize import NormalizedWriter
 from jobs.reading.blocks import Block
 from jobs.records import ErrorTally, Plan, RowErrorInfo
 from jobs.rows import Row
 from jobs.schema import CARRIED_PREFIX, NORMALIZED, OUTPUT
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 
 CARRIED = pa.field(CARRIED_PREFIX + "tag", pa.int64())
 

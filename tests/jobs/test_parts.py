@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.errors import OutputError
+from jobs.job_folder import JobFolder
 from jobs.parts import (
     answered,
     job_schema,
@@ -22,7 +23,7 @@ from jobs.parts import (
 from jobs.records import Choice, ChunkLease, RowErrorInfo, RowResult, TokenLogprob, TopLogprob
 from jobs.result_table import result_table
 from jobs.schema import NORMALIZED, OUTPUT
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 from jobs.store import Store
 from tests.support.played_job import PlayedJob, Window, add_job
 

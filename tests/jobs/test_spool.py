@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.job_folder import JobFolder
 from jobs.records import RowErrorInfo, RowResult
 from jobs.result_table import result_table
 from jobs.schema import RESULT
 from jobs.spool import BATCH_ROWS, SpoolWriter, read_spool
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 
 pytestmark = pytest.mark.quick
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import StorageError
-from jobs.storage import JobFolder, Storage
+from jobs.job_folder import JobFolder
+from jobs.storage import Storage
 
 pytestmark = pytest.mark.quick
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.storage import JobFolder
+from jobs.job_folder import JobFolder
 from jobs.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]

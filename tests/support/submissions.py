@@ -10,8 +10,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.job_folder import JobFolder
 from jobs.records import NewJob
-from jobs.storage import JobFolder, Storage
+from jobs.storage import Storage
 from jobs.submission import Submission, prepare
 
 

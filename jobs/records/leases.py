@@ -1,0 +1,85 @@
+"""The right to work on something, for a while, and how one hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.records.jobs import ChunkRecord
+from jobs.records.plans import WindowSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLease:
+    """The right to work on a chunk, until the lease runs out or is taken back.
+
+    Everything that a worker needs is in it, so that it asks SQL once.
+
+    Attributes:
+        epoch: fencing token: every commit names it.
+    """
+
+    chunk_id: str
+    job_id: str
+    version: int
+    ordinal: int
+    window: int
+    rows: int
+    epoch: int
+    owner: str
+    model: str
+    folder: str
+    input_path: str
+    options: Mapping[str, Any]
+    seed: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergeLease:
+    """The right to merge one window, or (window None) to finalize a job.
+
+    Attributes:
+        chunks: all chunks of the window; those that are STOPPED have no part, and their
+            unanswered rows become `stop_reason` error rows.
+        merged: of a finalization, the merged windows, relative to the job's folder.
+    """
+
+    job_id: str
+    version: int
+    epoch: int
+    owner: str
+    folder: str
+    window: WindowSpec | None = None
+    chunks: tuple[ChunkRecord, ...] = ()
+    stop_reason: str | None = None
+    merged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a heartbeat learned.
+
+    Attributes:
+        lost: chunks whose lease is no longer ours: stop, publish nothing.
+        stopping: chunks that we hold, but whose job is paused, being cancelled, or expires: hand
+            back.
+    """
+
+    lost: frozenset[str] = frozenset()
+    stopping: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUp:
+    """A queued chunk that a worker of its model shall hear of.
+
+    Attributes:
+        priority: of the job; higher is served first.
+    """
+
+    job_id: str
+    chunk_id: str
+    model: str
+    priority: int
