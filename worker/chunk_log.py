@@ -7,6 +7,8 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from jobs.records import ChunkLease
+from worker.chunk_run import ChunkRun
+from worker.workload import Outcome
 
 
 class ChunkLog(logging.LoggerAdapter[logging.Logger]):
@@ -31,3 +33,25 @@ class ChunkLog(logging.LoggerAdapter[logging.Logger]):
     ) -> tuple[Any, MutableMapping[str, Any]]:
         fields = {**(self.extra or {}), **kwargs.get("extra", {})}
         return f"chunk {fields['chunk_id']}: {msg}", {**kwargs, "extra": fields}
+
+
+def log_end(chunk_log: ChunkLog, run: ChunkRun, outcome: Outcome, seconds: float) -> None:
+    """Tell how a run ended, and what came of it."""
+    counts = run.counts()
+    said = {
+        Outcome.FENCED: "fenced: another worker has it by now",
+        Outcome.HANDED_BACK: run.stop_reason.value if run.stop_reason is not None else "",
+    }.get(outcome, "done")
+    chunk_log.info(
+        "%s: %d of %d rows, %d of them errors, %d tokens generated, in %.1f s",
+        said, counts.rows, run.lease.rows, counts.failed, counts.completion_tokens, seconds,
+        extra={
+            "event": f"chunk_{outcome}",
+            "rows": counts.rows,
+            "errors": counts.failed,
+            "prompt_tokens": counts.prompt_tokens,
+            "cached_tokens": counts.cached_tokens,
+            "completion_tokens": counts.completion_tokens,
+            "seconds": round(seconds, 3),
+        },
+    )  # fmt: skip

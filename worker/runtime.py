@@ -1,53 +1,35 @@
-"""One worker: its leases, its engine, and the threads that keep both alive."""
+"""One worker: its chunks, its engine, and the threads that keep both alive."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
-
-import pyarrow as pa
 
 from engine.messages import Ready
 from jobs import finalize
-from jobs.errors import DatabaseError, OutputError, StorageUnavailable
-from jobs.job_folder import JobFolder
-from jobs.parts import read_chunk_input, write_part
+from jobs.errors import DatabaseError
 from jobs.periodic import Periodic
-from jobs.records import ChunkLease, ErrorTally
-from jobs.result_table import failed_rows
-from jobs.spool import SpoolWriter, read_spool
+from jobs.records import ChunkLease
 from jobs.storage import Storage
 from jobs.store import Store
-from jobs.tallies import tally_errors
 from jobs.workers import worker_id
+from worker.attempt import Attempt, Means
 from worker.bridge import EngineBridge
-from worker.chunk_log import ChunkLog
-from worker.chunk_run import ChunkRun, Stop
+from worker.chunk_run import Stop
 from worker.engine_meter import EngineMeter
 from worker.engine_process import EngineProcess
 from worker.errors import WorkerError
 from worker.feeding import Feeder
-from worker.fingerprint import fingerprint
 from worker.options import WorkerOptions
 from worker.presence import Presence
 from worker.progress import log_progress
 from worker.prompts import PromptEncoder
-from worker.requests import COLUMNS
+from worker.saving import Saver
 from worker.snapshot import Snapshot, WorkerState
 from worker.storage_watch import StorageWatch
-from worker.trials import Trials
 from worker.workload import Outcome, Workload
 
 log = logging.getLogger("pagemill.worker")
-
-_T = TypeVar("_T")
-
-COMMIT_AGAIN_SECONDS = 1.0  # between two tries to commit a chunk
-# Errors that another worker need not give.
-OF_THE_WORKER = frozenset({"kv_cache_too_small", "out_of_memory"})
 
 
 class Worker:
@@ -86,11 +68,10 @@ class Worker:
             engine_env=options.engine_env(),
             started=engine,
         )
-        self._feeder = Feeder(
-            self._bridge, lambda run: self._patiently(run, _spool_of(run), run.flush)
-        )
         self._workload = Workload()
         self._watch = StorageWatch(store)
+        self._saver = Saver(self._watch, self._handing_back)
+        self._feeder = Feeder(self._bridge, self._saver.save)
         self._ready: Ready | None = None
         self._encoder: PromptEncoder | None = None
         self._presence = Presence(
@@ -98,7 +79,9 @@ class Worker:
         )
         self._heartbeat = Periodic("heartbeat", settings.heartbeat_seconds, self._beat)
         self._others = (
-            Periodic("spooler", settings.spool_seconds, self._flush),
+            Periodic(
+                "spooler", settings.spool_seconds, lambda: self._saver.save_due(self._workload.runs)
+            ),
             Periodic("progress", options.progress_seconds, lambda: log_progress(self.look)),
         )
 
@@ -169,146 +152,26 @@ class Worker:
         return lease is not None
 
     def _work_on(self, lease: ChunkLease) -> None:
-        chunk_log = ChunkLog(log, lease)
-        chunk_log.info(
-            "leased (epoch %d, %d rows)", lease.epoch, lease.rows,
-            extra={"event": "chunk_leased", "rows": lease.rows},
-        )  # fmt: skip
-        outcome = self._attempt(lease, chunk_log)
+        outcome = Attempt(self._means(), lease).run()
         self._workload.count(outcome)
         if outcome is not Outcome.FAILED:
             finalize.drive(self.store, self.storage, self.id, lease.job_id)
 
-    def _attempt(self, lease: ChunkLease, chunk_log: ChunkLog) -> Outcome:
-        """Run a chunk; whatever goes wrong ends with it."""
-        try:
-            return self._run(lease, chunk_log)
-        except OutputError as error:
-            chunk_log.error("%s", error, extra={"event": "chunk_failed"})
-            self.store.fail_job(lease.job_id, "files_damaged", str(error))
-        except Exception:
-            # The lease is left to run out: to hand the chunk back at once would only bring it
-            # back at once. What was spooled stays; the next worker starts from there.
-            chunk_log.exception(
-                "failed here; its lease is left to run out", extra={"event": "chunk_failed"}
-            )
-        return Outcome.FAILED
-
-    def _run(self, lease: ChunkLease, chunk_log: ChunkLog) -> Outcome:
+    def _means(self) -> Means:
         assert self._ready is not None
         assert self._encoder is not None
-        began = time.monotonic()
-        folder = self.storage.job(lease.folder)
-        mark = fingerprint(lease, self._ready, self._encoder.digest)
-        try:
-            table, adopted = _read(folder, lease, mark)
-        except StorageUnavailable as error:
-            self.store.release_chunk(lease)
-            self._watch.refused(
-                f"input of {lease.chunk_id}", lease.job_id, error,
-                probe=lambda: _read(folder, lease, mark),
-            )  # fmt: skip
-            return Outcome.HANDED_BACK
-        rows = table.select(COLUMNS).to_pylist()
-        if adopted.num_rows:
-            chunk_log.info(
-                "%d finished rows adopted", adopted.num_rows,
-                extra={"event": "rows_adopted", "rows": adopted.num_rows},
-            )  # fmt: skip
-        run = ChunkRun(
-            lease,
-            SpoolWriter(folder, lease.chunk_id, lease.epoch, mark),
-            {r["row_index"]: r["line"] for r in rows},
-            adopted,
+        return Means(
+            store=self.store,
+            storage=self.storage,
+            bridge=self._bridge,
+            feeder=self._feeder,
+            workload=self._workload,
+            watch=self._watch,
+            saver=self._saver,
+            ready=self._ready,
+            encoder=self._encoder,
+            handing_back=self._handing_back,
         )
-        todo = [r for r in rows if not run.is_finished(r["row_index"])]
-        trials = Trials(folder, lease, [r["row_index"] for r in todo], adopted.num_rows)
-        self._workload.begin(run)
-        try:
-            if self._handing_back.is_set():  # since before this run could be seen
-                run.stop(Stop.HAND_BACK)
-            self._feeder.feed(run, todo, trials, self._encoder, self._ready.max_model_len)
-            if run.wait() not in (None, Stop.LEASE_LOST):
-                trials.end()
-            outcome = self._end(run, folder, table, mark, chunk_log)
-        except Exception:
-            trials.end()
-            raise
-        finally:
-            self._bridge.abort(run.unfinished())
-            self._workload.end(run)
-            self._watch.worked(_spool_of(run))
-        _log_end(chunk_log, run, outcome, time.monotonic() - began)
-        return outcome
-
-    def _end(
-        self, run: ChunkRun, folder: JobFolder, table: pa.Table, mark: str, chunk_log: ChunkLog
-    ) -> Outcome:
-        """Wait for the end of a run, and make it known."""
-        reason = run.wait()
-        if reason is None:
-            results = run.results()
-            try:
-                part = self._patiently(
-                    run,
-                    f"part of {run.lease.chunk_id}",
-                    lambda: write_part(folder, run.lease, table, results, mark),
-                )
-            except StorageUnavailable:
-                return self._leave(run, chunk_log)
-            errors = tally_errors(failed_rows(results))
-            done = self._commit(run, part, errors, chunk_log)
-            return Outcome.DONE if done else Outcome.FENCED
-        return self._leave(run, chunk_log)
-
-    def _leave(self, run: ChunkRun, chunk_log: ChunkLog) -> Outcome:
-        """Leave a chunk to others, with its finished rows in the spool."""
-        if run.is_lost:
-            return Outcome.FENCED
-        self._bridge.abort(run.unfinished())
-        try:
-            self._patiently(run, _spool_of(run), run.flush)
-        except StorageUnavailable as error:
-            if run.is_lost:
-                return Outcome.FENCED
-            chunk_log.warning(
-                "finished rows that are not in the spool are lost and will be computed again: %s",
-                error,
-                extra={"event": "rows_lost"},
-            )
-        self.store.release_chunk(run.lease, run.spooled_counts())
-        return Outcome.HANDED_BACK
-
-    def _patiently(self, run: ChunkRun, name: str, action: Callable[[], _T]) -> _T:
-        """Do something with the storage as soon as it lets us; the answers wait in memory.
-
-        Raises:
-            StorageUnavailable: the chunk had to be left before.
-        """
-
-        def leave(pause: float) -> bool:
-            return self._handing_back.wait(pause) or run.is_lost
-
-        return self._watch.until_done(name, run.lease.job_id, action, leave)
-
-    def _commit(
-        self, run: ChunkRun, part: str, errors: Sequence[ErrorTally], chunk_log: ChunkLog
-    ) -> bool:
-        """Commit a finished chunk; False if its lease was lost.
-
-        A database that is away for less than a lease costs nothing that was computed.
-        """
-        give_up = time.monotonic() + self.store.lease_seconds
-        while True:
-            try:
-                return self.store.commit_chunk(run.lease, part, run.counts(), errors)
-            except DatabaseError as error:
-                if time.monotonic() > give_up or self._handing_back.wait(COMMIT_AGAIN_SECONDS):
-                    raise
-                chunk_log.warning(
-                    "not committed yet, will be tried again: %s", error,
-                    extra={"event": "commit_delayed"},
-                )  # fmt: skip
 
     def _beat(self) -> None:
         self._renew()
@@ -326,20 +189,6 @@ class Worker:
             runs[chunk_id].stop(Stop.LEASE_LOST)
         for chunk_id in renewal.stopping:
             runs[chunk_id].stop(Stop.JOB_STOPPING)
-
-    def _flush(self) -> None:
-        self._watch.probe()
-        for run in self._workload.runs():
-            name = _spool_of(run)
-            if not self._watch.is_due(name):
-                continue
-            try:
-                run.flush()
-            except StorageUnavailable as error:
-                self._watch.refused(name, run.lease.job_id, error)
-                if run in self._workload.runs():
-                    continue
-            self._watch.worked(name)
 
     def _message(self) -> str | None:
         if self.failure is not None:
@@ -360,34 +209,3 @@ class Worker:
         log.error("%s", error, extra={"event": "engine_lost"})
         self.failure = error
         self.hand_back()
-
-
-def _read(folder: JobFolder, lease: ChunkLease, mark: str) -> tuple[pa.Table, pa.Table]:
-    """The rows of a chunk, and the answers that the spool has of them."""
-    table = read_chunk_input(folder, lease.input_path, lease.ordinal)
-    return table, read_spool(folder, lease.chunk_id, mark, skip_errors=OF_THE_WORKER)
-
-
-def _spool_of(run: ChunkRun) -> str:
-    return f"spool of {run.lease.chunk_id}"
-
-
-def _log_end(chunk_log: ChunkLog, run: ChunkRun, outcome: Outcome, seconds: float) -> None:
-    counts = run.counts()
-    said = {
-        Outcome.FENCED: "fenced: another worker has it by now",
-        Outcome.HANDED_BACK: run.stop_reason.value if run.stop_reason is not None else "",
-    }.get(outcome, "done")
-    chunk_log.info(
-        "%s: %d of %d rows, %d of them errors, %d tokens generated, in %.1f s",
-        said, counts.rows, run.lease.rows, counts.failed, counts.completion_tokens, seconds,
-        extra={
-            "event": f"chunk_{outcome}",
-            "rows": counts.rows,
-            "errors": counts.failed,
-            "prompt_tokens": counts.prompt_tokens,
-            "cached_tokens": counts.cached_tokens,
-            "completion_tokens": counts.completion_tokens,
-            "seconds": round(seconds, 3),
-        },
-    )  # fmt: skip

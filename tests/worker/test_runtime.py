@@ -22,7 +22,7 @@ from jobs.submission import Submission, prepare
 from jobs.tables import row_errors
 from tests.support.deployment import wait_for
 from tests.support.tiny_model import byte_tokenizer
-from worker import runtime
+from worker import attempt, runtime
 from worker.errors import ModelUnavailable
 from worker.options import WorkerOptions
 from worker.runtime import Worker
@@ -182,8 +182,8 @@ def test_a_chunk_claimed_while_the_worker_hands_back_is_handed_back_too(place, m
         worker.hand_back()  # the chunk is leased, but its run can't be seen yet
         return read(*args)
 
-    read = runtime.read_chunk_input
-    monkeypatch.setattr(runtime, "read_chunk_input", read_then_signal)
+    read = attempt.read_chunk_input
+    monkeypatch.setattr(attempt, "read_chunk_input", read_then_signal)
     worker.run_chunk()
     assert place.chunk().state is ChunkState.QUEUED
 
@@ -224,7 +224,7 @@ def test_an_engine_that_cannot_be_had_ends_in_a_hand_back(place):
 
 def test_a_chunk_that_fails_here_is_left_to_its_lease(place, monkeypatch, caplog):
     worker = place.worker()
-    monkeypatch.setattr(runtime, "read_chunk_input", lambda *a: 1 / 0)
+    monkeypatch.setattr(attempt, "read_chunk_input", lambda *a: 1 / 0)
     worker.run_chunk()
     assert place.chunk().state is ChunkState.RUNNING  # no quick circle of claims
     assert worker.held == 0
@@ -300,7 +300,7 @@ def test_a_fenced_chunk_and_a_failed_one_are_lines_and_counts(place, monkeypatch
     assert place.store.requeue_owned(worker.id) == 1
     thread.join(10)
     assert [line["epoch"] for line in lines(caplog, "chunk_fenced")] == [1]
-    monkeypatch.setattr(runtime, "read_chunk_input", lambda *a: 1 / 0)
+    monkeypatch.setattr(attempt, "read_chunk_input", lambda *a: 1 / 0)
     worker.run_chunk()
     (failed,) = lines(caplog, "chunk_failed")
     assert failed["epoch"] == 2
@@ -419,7 +419,7 @@ def test_a_database_that_is_away_ends_no_worker(place, monkeypatch, caplog):
 
 def refuse_commits(monkeypatch, times):
     """Let so many commits fail; returns those that are left."""
-    monkeypatch.setattr(runtime, "COMMIT_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(attempt, "COMMIT_AGAIN_SECONDS", 0.01)
     commit = Store.commit_chunk
     left = [DatabaseError("the database is away")] * times
 
