@@ -91,8 +91,10 @@ class Attempt:
         try:
             return self._read_and_run()
         except OutputError as error:
+            if not self._means.store.fail_job(lease.job_id, "files_damaged", str(error), lease):
+                self._log.warning("fenced: %s", error, extra={"event": "chunk_fenced"})
+                return Outcome.FENCED
             self._log.error("%s", error, extra={"event": "chunk_failed"})
-            self._means.store.fail_job(lease.job_id, "files_damaged", str(error))
         except Exception:
             # The lease is left to run out: to hand the chunk back at once would only bring it
             # back at once. What was spooled stays; the next worker starts from there.

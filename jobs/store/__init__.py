@@ -213,16 +213,20 @@ class Store(Work, JobLife):
         return self._database.transact(lambda c: finalize.finish_job(c, lease, counts, errors))
 
     def fail_job(
-        self, job_id: str, code: str, message: str, lease: MergeLease | None = None
+        self,
+        job_id: str,
+        code: str,
+        message: str,
+        lease: MergeLease | ChunkLease | None = None,
     ) -> bool:
         """End a job that cannot be done; its open chunks are stopped, running ones too.
 
         Args:
-            lease: of a window, or of the finalization; without one, a job that is finalizing
-                cannot be failed.
+            lease: of a chunk, of a window, or of the finalization, under which it was found out;
+                without one, a job that is finalizing cannot be failed.
 
         Returns:
-            False if the job has ended, or is finalizing under another lease.
+            False if the job has ended, the lease was lost, or it is finalizing under another one.
         """
         return self._database.transact(lambda c: finalize.fail_job(c, job_id, code, message, lease))
 

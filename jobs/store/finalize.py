@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Connection, exists, select, update
 
 from jobs.errors import JobNotFound
-from jobs.records import Counts, ErrorTally, MergeLease
+from jobs.records import ChunkLease, Counts, ErrorTally, MergeLease
 from jobs.sqltypes import database_now
 from jobs.states import TERMINAL, ChunkState, JobState
 from jobs.store import events, read
@@ -18,7 +18,7 @@ from jobs.store.moves import lock_job, move_job, stop_chunks, wait_no_more
 from jobs.store.row_errors import add_errors
 from jobs.store.rows import count_values, window_record
 from jobs.store.sweep import has_unmerged_windows, lease_is_free
-from jobs.tables import IN_WORKER, JOB_HAS_GARBAGE, WINDOW_IS_UNMERGED, jobs, windows
+from jobs.tables import IN_WORKER, JOB_HAS_GARBAGE, WINDOW_IS_UNMERGED, chunks, jobs, windows
 
 _END_STATES = {
     None: JobState.COMPLETED,
@@ -173,7 +173,11 @@ def finish_job(
 
 
 def fail_job(
-    connection: Connection, job_id: str, code: str, message: str, lease: MergeLease | None
+    connection: Connection,
+    job_id: str,
+    code: str,
+    message: str,
+    lease: MergeLease | ChunkLease | None,
 ) -> bool:
     try:
         job = lock_job(connection, job_id)
@@ -181,6 +185,12 @@ def fail_job(
         return False
     if lease is None:
         allowed = jobs.c.state != JobState.FINALIZING
+    elif isinstance(lease, ChunkLease):
+        allowed = exists().where(
+            chunks.c.id == lease.chunk_id,
+            chunks.c.lease_epoch == lease.epoch,
+            chunks.c.state == ChunkState.RUNNING,
+        )
     elif lease.window is None:
         allowed = (jobs.c.state == JobState.FINALIZING) & (jobs.c.lease_epoch == lease.epoch)
     else:

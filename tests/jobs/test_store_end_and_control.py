@@ -221,6 +221,20 @@ def test_a_window_that_cannot_be_merged_fails_its_job(back: StoreUnderTest, stor
     assert store.job(job.id).state == JobState.FAILED
 
 
+def test_a_worker_that_lost_its_chunk_fails_no_job(back: StoreUnderTest, store: Store) -> None:
+    job = back.add((1,))
+    lost = store.claim_chunk("w", "m")
+    assert lost
+    assert store.requeue_owned("w") == 1
+    assert not store.fail_job(job.id, "files_damaged", "the input is gone", lost)
+    held = store.claim_chunk("other", "m")
+    assert held
+    assert not store.fail_job(job.id, "files_damaged", "the input is gone", lost)
+    assert store.job(job.id).state == JobState.IN_PROGRESS
+    assert store.fail_job(job.id, "files_damaged", "the input is gone", held)
+    assert store.job(job.id).state == JobState.FAILED
+
+
 # ---- cancel
 
 

@@ -13,7 +13,7 @@ import jobs
 from engine.messages import EngineStats, Ready
 from engine.request import FinishReason, RequestOutput
 from jobs.database import Database, upgrade
-from jobs.errors import DatabaseError
+from jobs.errors import DatabaseError, OutputError
 from jobs.settings import Settings
 from jobs.states import ChunkState, JobState
 from jobs.storage import Storage
@@ -256,6 +256,21 @@ def test_a_damaged_copy_of_the_input_fails_the_job(place):
     job = place.store.job(place.job)
     assert job.state is JobState.FAILED
     assert job.error_code == "files_damaged"
+
+
+def test_a_worker_that_lost_the_chunk_fails_no_job_over_its_files(place, monkeypatch, caplog):
+    worker = place.worker()
+
+    def lose_it(*arguments):
+        assert place.store.requeue_owned(worker.id) == 1
+        raise OutputError("the input is gone")
+
+    monkeypatch.setattr(attempt, "read_chunk_input", lose_it)
+    assert worker.run_chunk()
+    assert place.store.job(place.job).state is JobState.IN_PROGRESS
+    assert place.chunk().state is ChunkState.QUEUED
+    assert worker.look().work.outcomes["fenced"] == 1
+    assert [line["levelname"] for line in lines(caplog, "chunk_fenced")] == ["WARNING"]
 
 
 def lines(caplog, event):
