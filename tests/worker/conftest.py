@@ -3,6 +3,16 @@ from __future__ import annotations
 import pytest
 
 from jobs.records import ChunkLease
+from tests.support.held_engine import Place
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    made = Place(tmp_path, monkeypatch)
+    yield made
+    for worker in made.workers:
+        worker.close()
+    made.database.close()
 
 
 @pytest.fixture

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from jobs import layout
 from tests.support.deployment import wait_for
-from tests.worker.test_runtime import Place
 from worker.suspects import DEATHS_ALONE
 from worker.trials import DEATHS_BEFORE_TRIALS, Record
 
 ALONE = {3: DEATHS_ALONE - 1}
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    made = Place(tmp_path, monkeypatch)
-    yield made
-    for worker in made.workers:
-        worker.close()
-    made.database.close()
 
 
 def after(place: Any, record: Record) -> Any:
