@@ -171,25 +171,38 @@ class Attempt:
         except StorageUnavailable:
             return self._leave(run)
         errors = tally_errors(failed_rows(results))
-        return Outcome.DONE if self._commit(run, part, errors) else Outcome.FENCED
+        try:
+            done = self._commit(run, part, errors)
+        except DatabaseError:
+            if self._means.handing_back.is_set():
+                return self._leave(run)
+            self._spool(run)
+            raise
+        return Outcome.DONE if done else Outcome.FENCED
 
     def _leave(self, run: ChunkRun) -> Outcome:
         """Leave the chunk to others, with its finished rows in the spool."""
         if run.is_lost:
             return Outcome.FENCED
         self._means.bridge.abort(run.unfinished())
+        self._spool(run)
+        if run.is_lost:
+            return Outcome.FENCED
+        self._means.store.release_chunk(self._lease, run.spooled_counts())
+        return Outcome.HANDED_BACK
+
+    def _spool(self, run: ChunkRun) -> None:
+        """Write what is finished to the spool, if the storage lets us before we have to leave."""
         try:
             self._means.saver.save(run)
         except StorageUnavailable as error:
             if run.is_lost:
-                return Outcome.FENCED
+                return
             self._log.warning(
                 "finished rows that are not in the spool are lost and will be computed again: %s",
                 error,
                 extra={"event": "rows_lost"},
             )
-        self._means.store.release_chunk(self._lease, run.spooled_counts())
-        return Outcome.HANDED_BACK
 
     def _commit(self, run: ChunkRun, part: str, errors: Sequence[ErrorTally]) -> bool:
         """Commit a finished chunk; False if its lease was lost.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from sqlalchemy import select
 
 from jobs.errors import DatabaseError, OutputError
@@ -9,8 +11,8 @@ from jobs.states import ChunkState, JobState
 from jobs.store import Store
 from jobs.tables import row_errors
 from tests.support.deployment import wait_for
-from tests.support.held_engine import lines
-from worker import attempt
+from tests.support.held_engine import HeldBridge, lines
+from worker import attempt, runtime
 
 
 def test_a_chunk_is_answered_committed_and_its_job_published(place):
@@ -191,6 +193,10 @@ def test_the_errors_of_a_chunk_are_committed_with_it(place):
     assert (found.row_index, found.line, found.message) == (0, 1, "nan_logits")
 
 
+def away(*_arguments):
+    raise DatabaseError("the database is away")
+
+
 def refuse_commits(monkeypatch, times):
     """Let so many commits fail; returns those that are left."""
     monkeypatch.setattr(attempt, "COMMIT_AGAIN_SECONDS", 0.01)
@@ -217,7 +223,22 @@ def test_a_commit_is_tried_again_while_the_database_is_away(place, monkeypatch, 
     assert worker.look().work.outcomes["done"] == 1
 
 
-def test_a_commit_is_given_up_after_a_lease_or_with_the_second_signal(place, monkeypatch, caplog):
+def computed_again(place, monkeypatch):
+    """How many rows the next worker computes; then the job is done."""
+    monkeypatch.undo()
+    monkeypatch.setattr(runtime, "EngineBridge", HeldBridge)
+    worker = place.worker()
+    thread = threading.Thread(target=worker.run_chunk)
+    thread.start()
+    wait_for("the rows", lambda: worker._bridge.submitted.is_set() or not thread.is_alive())
+    rows = len(worker._bridge.waiting)
+    worker._bridge.answer()
+    thread.join(10)
+    assert place.store.job(place.job).state is JobState.COMPLETED
+    return rows
+
+
+def test_a_commit_that_is_refused_costs_no_row_when_the_worker_has_to_leave(place, monkeypatch):
     worker = place.worker()
     left = refuse_commits(monkeypatch, 1_000_000)
     thread = place.begin(worker)
@@ -226,12 +247,33 @@ def test_a_commit_is_given_up_after_a_lease_or_with_the_second_signal(place, mon
     worker.hand_back()
     thread.join(10)
     assert not thread.is_alive()
-    assert len(lines(caplog, "chunk_failed")) == 1
-    other = place.worker()
-    monkeypatch.setattr(Store, "lease_seconds", 0.1)
-    assert place.store.requeue_owned(worker.id) == 1
-    thread = place.begin(other)
-    other._bridge.answer()
+    assert place.chunk().state is ChunkState.QUEUED
+    assert computed_again(place, monkeypatch) == 0
+
+
+def test_nor_does_it_where_the_chunk_cannot_be_handed_back_either(place, monkeypatch, caplog):
+    worker = place.worker()
+    left = refuse_commits(monkeypatch, 1_000_000)
+    monkeypatch.setattr(Store, "release_chunk", away)
+    thread = place.begin(worker)
+    worker._bridge.answer()
+    wait_for("tries", lambda: len(left) < 999_990)
+    worker.hand_back()
     thread.join(10)
     assert not thread.is_alive()
-    assert len(lines(caplog, "chunk_failed")) == 2
+    assert len(lines(caplog, "chunk_failed")) == 1
+    assert place.store.requeue_owned(worker.id) == 1
+    assert computed_again(place, monkeypatch) == 0
+
+
+def test_a_commit_is_given_up_after_a_lease_and_costs_no_row(place, monkeypatch, caplog):
+    worker = place.worker()
+    refuse_commits(monkeypatch, 1_000_000)
+    monkeypatch.setattr(Store, "lease_seconds", 0.1)
+    thread = place.begin(worker)
+    worker._bridge.answer()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(lines(caplog, "chunk_failed")) == 1
+    assert place.store.requeue_owned(worker.id) == 1
+    assert computed_again(place, monkeypatch) == 0
