@@ -30,6 +30,7 @@ from worker.prompts import PromptEncoder
 from worker.requests import COLUMNS
 from worker.saving import Saver
 from worker.storage_watch import StorageWatch
+from worker.trial_records import Record, TrialRecords
 from worker.trials import Trials
 from worker.workload import Outcome, Workload
 
@@ -77,6 +78,10 @@ class Attempt:
     def _mark(self) -> str:
         return fingerprint(self._lease, self._means.ready, self._means.encoder.digest)
 
+    @cached_property
+    def _records(self) -> TrialRecords:
+        return TrialRecords(self._folder, self._lease.chunk_id)
+
     def run(self) -> Outcome:
         """Do what can be done; whatever goes wrong ends with it.
 
@@ -106,7 +111,7 @@ class Attempt:
     def _read_and_run(self) -> Outcome:
         began = time.monotonic()
         try:
-            table, adopted = self._read()
+            table, adopted, former = self._read()
         except StorageUnavailable as error:
             self._means.store.release_chunk(self._lease)
             self._means.watch.refused(
@@ -126,16 +131,17 @@ class Attempt:
             adopted,
         )
         todo = [r for r in rows if not run.is_finished(r["row_index"])]
-        trials = Trials(
-            self._folder, self._lease, [r["row_index"] for r in todo], adopted.num_rows
-        )
         means = self._means
+        trials = Trials(
+            self._records, self._lease, former, [r["row_index"] for r in todo], adopted.num_rows,
+            patience=means.store.lease_seconds,
+        )  # fmt: skip
         means.workload.begin(run)
         try:
             if means.handing_back.is_set():  # since before this run could be seen
                 run.stop(Stop.HAND_BACK)
             means.feeder.feed(run, todo, trials, means.encoder, means.ready.max_model_len)
-            if run.wait() not in (None, Stop.LEASE_LOST):
+            if run.wait() is not None:
                 trials.end()
             outcome = self._end(run, table)
         except Exception:
@@ -148,14 +154,14 @@ class Attempt:
         log_end(self._log, run, outcome, time.monotonic() - began)
         return outcome
 
-    def _read(self) -> tuple[pa.Table, pa.Table]:
-        """The rows of the chunk, and the answers that the spool has of them."""
+    def _read(self) -> tuple[pa.Table, pa.Table, Record | None]:
+        """The rows of the chunk, the answers in its spool, and what the lease before found out."""
         lease = self._lease
         table = read_chunk_input(self._folder, lease.input_path, lease.ordinal)
         adopted = read_spool(
             self._folder, lease.chunk_id, self._mark, skip_errors=OF_THE_WORKER
         )
-        return table, adopted
+        return table, adopted, self._records.before(lease)
 
     def _end(self, run: ChunkRun, table: pa.Table) -> Outcome:
         """Wait for the end of a run, and make it known."""

@@ -147,6 +147,10 @@ class ChunkRun:
             )
             return self._finished.issuperset(rows)
 
+    def stops_within(self, seconds: float) -> bool:
+        """Wait so long at most; whether the run is over."""
+        return self._ended.wait(seconds)
+
     def wait(self) -> Stop | None:
         """Wait until all rows are in (None) or the run was stopped (why)."""
         self._ended.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobs.errors import StorageUnavailable
@@ -14,7 +14,8 @@ from worker.chunk_log import ChunkLog
 from worker.chunk_run import ChunkRun
 from worker.prompts import PromptEncoder
 from worker.requests import Prepared, prepare
-from worker.trials import Trials
+from worker.saving import Saver
+from worker.trials import Trials, Verdict
 
 log = logging.getLogger("pagemill.worker")
 
@@ -25,14 +26,11 @@ class Feeder:
     """Prepares rows and submits them; those on trial in groups, one after the other.
 
     Threads may share it. One group of one chunk is on trial at a time.
-
-    Args:
-        save: writes the finished rows of a run to its spool, however long that takes.
     """
 
-    def __init__(self, bridge: EngineBridge, save: Callable[[ChunkRun], None]) -> None:
+    def __init__(self, bridge: EngineBridge, saver: Saver) -> None:
         self._bridge = bridge
-        self._save = save
+        self._saver = saver
         self._trial = threading.Lock()
 
     def feed(
@@ -56,17 +54,27 @@ class Feeder:
                 extra={"event": "chunk_on_trial", "rows": len(rows),
                        "groups": len(trials.plan.groups)},
             )  # fmt: skip
-        run.expect(Prepared((), _blamed(trials.plan.blamed, by_index)))
+
+        def prepared(group: Sequence[int]) -> Iterator[Prepared]:
+            return prepare(run.lease, [by_index[i] for i in group], encoder, max_model_len)
+
+        if not trials.on_trial:
+            for group in trials.plan.groups:
+                self._submit(run, prepared(group))
+            return
         for group in trials.plan.groups:
-            batches = prepare(run.lease, [by_index[i] for i in group], encoder, max_model_len)
-            if trials.on_trial:
-                self._try(run, group, list(batches), trials)
-                continue
-            for prepared in batches:
-                if run.stop_reason is not None:
-                    return
-                run.expect(prepared)
-                self._bridge.submit(prepared.requests, run.accept)
+            self._try(run, group, list(prepared(group)), trials)
+        verdict = self._verdict(run, trials)
+        run.expect(Prepared((), _blamed(verdict.blamed, by_index)))
+        for row in verdict.cleared:
+            self._try(run, (row,), list(prepared((row,))), trials)
+
+    def _submit(self, run: ChunkRun, batches: Iterator[Prepared]) -> None:
+        for prepared in batches:
+            if run.stop_reason is not None:
+                return
+            run.expect(prepared)
+            self._bridge.submit(prepared.requests, run.accept)
 
     def _try(
         self, run: ChunkRun, group: Sequence[int], batches: Sequence[Prepared], trials: Trials
@@ -83,12 +91,22 @@ class Feeder:
             requests = [request for prepared in batches for request in prepared.requests]
             self._bridge.submit(requests, run.accept, apart=lambda: trials.begin(group))
             if run.wait_for(group):
-                self._save(run)
+                self._saver.save(run)
                 trials.end_group()
         except StorageUnavailable as error:  # we have to leave; what was answered is tried again
             ChunkLog(log, run.lease).warning("%s", error, extra={"event": "rows_lost"})
         finally:
             self._trial.release()
+
+    def _verdict(self, run: ChunkRun, trials: Trials) -> Verdict:
+        """Who is to blame; nobody, if the run is stopped before that is known."""
+        if not trials.plan.accused or run.stops_within(trials.patience):
+            return Verdict()
+        try:
+            name = f"trials of {run.lease.chunk_id}"
+            return self._saver.patiently(run, name, trials.verdict)
+        except StorageUnavailable:  # we have to leave; the next lease asks again
+            return Verdict()
 
 
 def _blamed(

@@ -71,7 +71,7 @@ class Worker:
         self._workload = Workload()
         self._watch = StorageWatch(store)
         self._saver = Saver(self._watch, self._handing_back)
-        self._feeder = Feeder(self._bridge, self._saver.save)
+        self._feeder = Feeder(self._bridge, self._saver)
         self._ready: Ready | None = None
         self._encoder: PromptEncoder | None = None
         self._presence = Presence(

@@ -3,50 +3,22 @@
 A row that kills the engine and the worker at once (a host that is out of memory ends both) takes
 with it what the worker knew. Then the lease runs out, the next worker claims the chunk, and dies.
 So a worker that claims a chunk again keeps a record beside its spool.
+
+A lease that ran out is no proof of a death: its worker may have been frozen, or its database
+away. A worker that finds that it lost a lease says so in its record, and nobody is blamed before
+there was time for it.
 """
 
 from __future__ import annotations
 
-import json
-import logging
+import threading
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
-from jobs import layout
-from jobs.errors import StorageError
-from jobs.job_folder import JobFolder
 from jobs.records import ChunkLease
 from worker.suspects import DEATHS_ALONE
-
-log = logging.getLogger("pagemill.worker")
-
-# Deaths in a row, over a chunk of which no further row was finished, before its rows are tried
-# apart. The death over the first lease is not counted: that one keeps no record.
-DEATHS_BEFORE_TRIALS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What a lease leaves behind.
-
-    Attributes:
-        deaths: leases in a row that ended with their worker and no further row finished.
-        finished: rows that were finished when the lease was taken.
-        trying: rows that are in the engine, with no others; empty before and after a trial.
-        alone: how many workers died while a row was tried alone.
-        ended: the lease was given up in order.
-    """
-
-    deaths: int = 0
-    finished: int = 0
-    trying: tuple[int, ...] = ()
-    alone: Mapping[int, int] = field(default_factory=dict)
-    ended: bool = False
-
-    @property
-    def on_trial(self) -> bool:
-        """Whether the rows are tried in groups, apart from all others."""
-        return self.deaths >= DEATHS_BEFORE_TRIALS
+from worker.trial_records import Record, TrialRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +27,25 @@ class Plan:
 
     Attributes:
         groups: rows that run together, in this order; all of them in one where there is no trial.
-        blamed: rows that are not run: how many workers died while each was alone.
+        accused: rows that are not run, since workers died while each was alone.
     """
 
     record: Record
     groups: tuple[tuple[int, ...], ...]
+    accused: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known of the accused rows when all others have run.
+
+    Attributes:
+        blamed: how many workers died while each was alone.
+        cleared: rows that have to be tried again, since a worker lives that was thought dead.
+    """
+
     blamed: Mapping[int, int] = field(default_factory=dict)
+    cleared: tuple[int, ...] = ()
 
 
 def plan(former: Record | None, todo: Sequence[int], finished: int) -> Plan:
@@ -84,36 +69,54 @@ def plan(former: Record | None, todo: Sequence[int], finished: int) -> Plan:
     tried = [row for row in todo if row in suspects]
     alone = {row: former.alone[row] for row in todo if row in former.alone}
     if len(tried) == 1 and former.on_trial:
-        alone[tried[0]] = alone.get(tried[0], 0) + 1
+        alone[tried[0]] = (*alone.get(tried[0], ()), former.epoch)
         tried = []
-    blamed = {row: n for row, n in alone.items() if n >= DEATHS_ALONE}
+    accused = tuple(row for row, epochs in alone.items() if len(epochs) >= DEATHS_ALONE)
     others = [row for row in todo if row not in alone and row not in tried]
     middle = (len(tried) + 1) // 2
-    again = [[row] for row in alone if row not in blamed]
+    again = [[row] for row in alone if row not in accused]
     groups = [tuple(g) for g in (tried[:middle], tried[middle:], others, *again) if g]
-    return Plan(replace(record, alone=alone), tuple(groups), blamed)
+    return Plan(replace(record, alone=alone), tuple(groups), accused)
 
 
 class Trials:
-    """Keeps the record of one lease.
+    """Keeps the record of one lease. Threads may share it.
 
     Args:
+        former: the record of the lease before (`TrialRecords.before`).
         todo: rows without an outcome.
         finished: how many have one.
+        patience: seconds that the workers of former leases have, from now on, to say that they
+            outlived them.
     """
 
     def __init__(
-        self, folder: JobFolder, lease: ChunkLease, todo: Sequence[int], finished: int
+        self,
+        records: TrialRecords,
+        lease: ChunkLease,
+        former: Record | None,
+        todo: Sequence[int],
+        finished: int,
+        patience: float,
     ) -> None:
-        self._folder = folder
-        self._lease = lease
+        self._records = records
         self._keeps = lease.epoch > 1
-        self.plan = plan(self._read() if self._keeps else None, todo, finished)
-        self._write(self.plan.record)
+        self._lock = threading.Lock()
+        self._over = False
+        self._patient_until = time.monotonic() + patience
+        made = plan(former, todo, finished)
+        record = replace(made.record, epoch=lease.epoch, owner=lease.owner)
+        self.plan = replace(made, record=record)
+        self._write(record)
 
     @property
     def on_trial(self) -> bool:
         return self.plan.record.on_trial
+
+    @property
+    def patience(self) -> float:
+        """Seconds until there may be a verdict."""
+        return max(0.0, self._patient_until - time.monotonic())
 
     def begin(self, group: Sequence[int]) -> None:
         """From now on these rows are in the engine, and no others."""
@@ -124,37 +127,30 @@ class Trials:
         self._write(self.plan.record)
 
     def end(self) -> None:
-        """The lease is given up in order: its end counts against no row."""
-        self._write(replace(self.plan.record, ended=True))
+        """The lease was given up in order, or lost while its worker lives: that is no death."""
+        if not self._records.stands(self.plan.record.epoch):
+            with self._lock:
+                self._over = True
+            return
+        self._write(replace(self.plan.record, ended=True), last=True)
 
-    def _read(self) -> Record | None:
-        for epoch in range(self._lease.epoch - 1, 1, -1):
-            path = layout.trials(self._lease.chunk_id, epoch)
-            if self._folder.exists(path):
-                return _decoded(self._folder.read(path), path)
-        return None
+    def verdict(self) -> Verdict:
+        """Judge the accused rows.
 
-    def _write(self, record: Record) -> None:
-        """Without a record a row that kills is found later; that is no reason to stop here."""
+        Raises:
+            StorageUnavailable: the records cannot be read now.
+        """
+        alone = self._records.without_survivors(self.plan.record.alone)
+        deaths = {row: len(alone.get(row, ())) for row in self.plan.accused}
+        blamed = {row: number for row, number in deaths.items() if number >= DEATHS_ALONE}
+        return Verdict(blamed, tuple(row for row in deaths if row not in blamed))
+
+    def _write(self, record: Record, *, last: bool = False) -> None:
         if not self._keeps:
             return
-        path = layout.trials(self._lease.chunk_id, self._lease.epoch)
-        try:
-            with self._folder.create(path) as file:
-                file.write(json.dumps(asdict(record)).encode())
-        except StorageError as error:
-            log.warning("%s", error, extra={"event": "trial_not_recorded"})
-
-
-def _decoded(data: bytes, path: str) -> Record | None:
-    try:
-        body = json.loads(data)
-        body["trying"] = tuple(body["trying"])
-        body["alone"] = {int(row): n for row, n in body["alone"].items()}
-        return Record(**body)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        log.warning(
-            "%s cannot be read (%s); it is as if there were none", path, error,
-            extra={"event": "trial_not_recorded"},
-        )  # fmt: skip
-        return None
+        with self._lock:
+            # The engine's turn may come to a group whose lease was just given up.
+            if self._over:
+                return
+            self._over = last
+            self._records.write(record)

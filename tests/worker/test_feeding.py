@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 from jobs import layout
+from jobs.store import Store
 from tests.support.deployment import wait_for
 from worker.suspects import DEATHS_ALONE
-from worker.trials import DEATHS_BEFORE_TRIALS, Record
+from worker.trial_records import DEATHS_BEFORE_TRIALS, Record, TrialRecords
 
-ALONE = {3: DEATHS_ALONE - 1}
+# Leases that ended while row 3 was alone; they left no records, so their workers are dead.
+ALONE = {3: tuple(range(100, 99 + DEATHS_ALONE))}
 
 
 def after(place: Any, record: Record) -> Any:
@@ -19,10 +21,12 @@ def after(place: Any, record: Record) -> Any:
     for _ in range(2):
         assert place.store.claim_chunk("gone", place.model) is not None
         assert place.store.requeue_owned("gone") == 1
-    folder = place.storage.job(place.job)
-    with folder.create(layout.trials(place.chunk().id, 2)) as file:
-        file.write(json.dumps(asdict(record)).encode())
+    records(place).write(replace(record, epoch=2, owner="gone"))
     return place.worker()
+
+
+def records(place: Any) -> TrialRecords:
+    return TrialRecords(place.storage.job(place.job), place.chunk().id)
 
 
 def left(place: Any, epoch: int = 3) -> dict[str, Any]:
@@ -38,6 +42,7 @@ def submitted(worker: Any) -> list[int]:
 
 
 def test_rows_on_trial_run_in_groups_and_the_guilty_one_not_at_all(place: Any) -> None:
+    place.store = Store(place.database, lease_seconds=2)
     worker = after(place, Record(DEATHS_BEFORE_TRIALS, 0, (3,), ALONE))
     thread = place.begin(worker)
     assert submitted(worker) == [0, 1, 2, 4]
@@ -62,15 +67,39 @@ def test_the_next_group_follows_when_the_one_before_is_spooled(place: Any) -> No
 
 
 def test_a_worker_that_leaves_during_a_trial_counts_against_nobody(place: Any) -> None:
-    worker = after(place, Record(DEATHS_BEFORE_TRIALS, 0, (0, 3), {4: 1}))
+    worker = after(place, Record(DEATHS_BEFORE_TRIALS, 0, (0, 3), {4: (100,)}))
     thread = place.begin(worker)
     assert submitted(worker) == [0]
     worker.hand_back()
     thread.join(10)
     assert left(place) == {
-        "deaths": DEATHS_BEFORE_TRIALS, "finished": 0, "trying": [], "alone": {"4": 1},
-        "ended": True,
+        "deaths": DEATHS_BEFORE_TRIALS, "finished": 0, "trying": [], "alone": {"4": [100]},
+        "ended": True, "epoch": 3, "owner": worker.id,
     }  # fmt: skip
+
+
+def test_a_worker_that_loses_its_lease_during_a_trial_and_lives_is_no_death(place: Any) -> None:
+    worker = after(place, Record(DEATHS_BEFORE_TRIALS, 0, (0, 3)))
+    thread = place.begin(worker)
+    assert submitted(worker) == [0]
+    assert left(place)["trying"] == [0]
+    assert place.store.requeue_owned(worker.id) == 1
+    thread.join(10)
+    assert (left(place)["trying"], left(place)["ended"]) == ([], True)
+
+
+def test_a_row_is_not_blamed_while_its_worker_may_come_back(place: Any) -> None:
+    place.store = Store(place.database, lease_seconds=2)
+    worker = after(place, Record(DEATHS_BEFORE_TRIALS, 0, (3,), ALONE))
+    thread = place.begin(worker)
+    assert submitted(worker) == [0, 1, 2, 4]
+    records(place).write(Record(epoch=2, owner="gone", ended=True))  # it was only frozen
+    worker._bridge.answer()
+    assert submitted(worker) == [3]
+    assert left(place)["trying"] == [3]
+    worker._bridge.answer()
+    thread.join(10)
+    assert place.store.job(place.job).counts.completed == 5
 
 
 def test_a_chunk_without_deaths_is_not_tried(place: Any) -> None:
