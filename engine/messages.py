@@ -10,14 +10,13 @@ many requests or answers each, so that a step costs one system call, not one a r
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
-from engine.request import FinishReason, Request, RequestOutput, TokenLogprob, TopLogprob
-from engine.sampling_params import SamplingParams
+from engine.message_bodies import output_body, output_of, requests_body, requests_of
+from engine.request import Request, RequestOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class AddRequests:
+    """Requests to be queued.
+
+    Attributes:
+        unreadable: the ends of those that came but could not be read; they are never sent.
+    """
+
     requests: tuple[Request, ...]
+    unreadable: tuple[RequestOutput, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +184,7 @@ def encode(message: Message) -> bytes:
     if isinstance(message, Report):
         body = _report_body(message)
     elif isinstance(message, AddRequests):
-        body = _requests_body(message)
+        body = requests_body(message.requests)
     else:
         body = asdict(message)
     body["type"] = type(message).__name__
@@ -191,11 +197,20 @@ def decode(data: bytes) -> Message:
     Raises:
         ValueError: the bytes are not such a message.
     """
-    body = json.loads(data)
+    try:
+        return _decoded(json.loads(data))
+    except ValueError:  # of ours, or of a text that is no JSON
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"not a message of the engine's pipe ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _decoded(body: Any) -> Message:
     cls = _TYPES.get(body.pop("type", None)) if isinstance(body, dict) else None
     if cls is AddRequests:
-        prompts = [tuple(p) for p in body["prompts"]]
-        return AddRequests(tuple(_request(r, prompts) for r in body["requests"]))
+        return AddRequests(*requests_of(body))
     if cls is AbortRequests:
         return AbortRequests(tuple(body["request_ids"]))
     if cls is BatchChanged:
@@ -203,7 +218,7 @@ def decode(data: bytes) -> Message:
     if cls is Report:
         running, stats = body["running"], body["stats"]
         return Report(
-            tuple(_output(o) for o in body["outputs"]),
+            tuple(output_of(o) for o in body["outputs"]),
             None if running is None else {i: TokenCounts(**c) for i, c in running.items()},
             None if stats is None else _stats(stats),
         )
@@ -211,29 +226,6 @@ def decode(data: bytes) -> Message:
         raise ValueError("not a message of the engine's pipe")
     message: Message = cls(**body)
     return message
-
-
-def _requests_body(message: AddRequests) -> dict[str, Any]:
-    """Several samples of a prompt share it: it is sent once, and kept once at the other end."""
-    prompts: dict[tuple[int, ...], int] = {}
-    requests = [
-        {
-            **{name: getattr(request, name) for name in _REQUEST_FIELDS},
-            "token_ids": prompts.setdefault(request.token_ids, len(prompts)),
-            "params": asdict(request.params),
-        }
-        for request in message.requests
-    ]
-    return {"prompts": list(prompts), "requests": requests}
-
-
-def _request(body: dict[str, Any], prompts: Sequence[tuple[int, ...]]) -> Request:
-    params = body["params"]
-    for name in ("stop", "stop_token_ids"):
-        params[name] = tuple(params[name])
-    body["params"] = SamplingParams(**params)
-    body["token_ids"] = prompts[body["token_ids"]]
-    return Request(**body)
 
 
 def _stats(body: dict[str, Any]) -> EngineStats:
@@ -245,36 +237,7 @@ def _report_body(report: Report) -> dict[str, Any]:
     """As `asdict`, which would take long over the thousands of objects of log probabilities."""
     running, stats = report.running, report.stats
     return {
-        "outputs": [_output_body(output) for output in report.outputs],
+        "outputs": [output_body(output) for output in report.outputs],
         "running": None if running is None else {i: asdict(c) for i, c in running.items()},
         "stats": None if stats is None else asdict(stats),
     }
-
-
-_REQUEST_FIELDS = tuple(f.name for f in dataclasses.fields(Request))
-_OUTPUT_FIELDS = tuple(f.name for f in dataclasses.fields(RequestOutput))
-
-
-def _output_body(output: RequestOutput) -> dict[str, Any]:
-    body = {name: getattr(output, name) for name in _OUTPUT_FIELDS}
-    if output.logprobs is not None:
-        # JSON has no bytes; in Latin-1 each byte is the character of the same number.
-        body["logprobs"] = [
-            (t.token_id, t.token, t.bytes.decode("latin-1"), t.logprob,
-             [(top.token_id, top.token, top.logprob) for top in t.top])
-            for t in output.logprobs
-        ]  # fmt: skip
-    return body
-
-
-def _output(body: dict[str, Any]) -> RequestOutput:
-    body["token_ids"] = tuple(body["token_ids"])
-    body["finish_reason"] = FinishReason(body["finish_reason"])
-    if body["logprobs"] is not None:
-        body["logprobs"] = tuple(
-            TokenLogprob(
-                token_id, token, data.encode("latin-1"), logprob, tuple(TopLogprob(*t) for t in top)
-            )
-            for token_id, token, data, logprob, top in body["logprobs"]
-        )
-    return RequestOutput(**body)

@@ -34,7 +34,7 @@ from engine.messages import (
     decode,
     encode,
 )
-from engine.request import RequestOutput
+from engine.request import Request, RequestOutput
 
 if TYPE_CHECKING:
     from engine.core import Engine
@@ -54,9 +54,8 @@ def main(read_fd: int, write_fd: int) -> int:
     # worker decides what becomes of the rows, and then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-    reader, writer = Connection(read_fd, writable=False), Connection(write_fd, readable=False)
-    threading.Thread(target=_read, args=(reader, inbox), name="pipe", daemon=True).start()
+    inbox = _Inbox(Connection(read_fd, writable=False))
+    writer = Connection(write_fd, readable=False)
     try:
         configure_logging(
             os.environ.get(LOG_FORMAT_VARIABLE, "text"),
@@ -65,24 +64,59 @@ def main(read_fd: int, write_fd: int) -> int:
         )
         return _serve(inbox, writer)
     except EngineError as error:
+        inbox.exit_status = EXIT_REFUSED
         writer.send_bytes(encode(Refused(str(error))))
         return EXIT_REFUSED
     except Exception as error:
+        inbox.exit_status = EXIT_CRASHED
         log.exception("the engine ends because of an unexpected error")
         writer.send_bytes(encode(Crashed(f"{type(error).__name__}: {error}")))
         return EXIT_CRASHED
 
 
-def _read(reader: Connection, inbox: queue.SimpleQueue[Message]) -> None:
-    try:
+class _Inbox:
+    """The messages of the worker, read in a thread of their own.
+
+    When the worker is gone, nobody waits for what the main thread is computing: the process ends.
+
+    Attributes:
+        exit_status: what it ends with then. The pipe also closes when the worker sees this
+            process end, before it has ended.
+    """
+
+    def __init__(self, reader: Connection) -> None:
+        self.exit_status = 0
+        self._reader = reader
+        self._messages: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="pipe", daemon=True).start()
+
+    def get(self) -> Message:
+        """The next message; waits for it.
+
+        Raises:
+            ValueError: it is none that can be read.
+        """
+        message = self._messages.get()
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    def empty(self) -> bool:
+        return self._messages.empty()
+
+    def _read(self) -> None:
         while True:
-            inbox.put(decode(reader.recv_bytes()))
-    except (EOFError, OSError):
-        # The worker is gone. Nobody waits for what the main thread is computing.
-        os._exit(0)
+            message: Message | Exception
+            try:
+                message = decode(self._reader.recv_bytes())
+            except (EOFError, OSError):
+                os._exit(self.exit_status)
+            except Exception as error:  # whoever takes the message meets it
+                message = error
+            self._messages.put(message)
 
 
-def _serve(inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
+def _serve(inbox: _Inbox, writer: Connection) -> int:
     start = inbox.get()
     if not isinstance(start, Start):
         raise EngineError(f"the first message must be Start, not {type(start).__name__}")
@@ -113,7 +147,7 @@ def _serve(inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
     return _loop(engine, inbox, writer)
 
 
-def _loop(engine: Engine, inbox: queue.SimpleQueue[Message], writer: Connection) -> int:
+def _loop(engine: Engine, inbox: _Inbox, writer: Connection) -> int:
     watch = BatchWatch()
 
     def tell_batch(running: tuple[Sequence, ...]) -> None:
@@ -150,7 +184,7 @@ def _tell_of_first_token(engine: Engine) -> bool:
     return True
 
 
-def _take(engine: Engine, inbox: queue.SimpleQueue[Message]) -> list[RequestOutput]:
+def _take(engine: Engine, inbox: _Inbox) -> list[RequestOutput]:
     """Handle the messages that are there; wait for one only when there is nothing to compute."""
     refused: list[RequestOutput] = []
     waits = not engine.has_unfinished
@@ -159,18 +193,30 @@ def _take(engine: Engine, inbox: queue.SimpleQueue[Message]) -> list[RequestOutp
         waits = False
         match message:
             case AddRequests():
-                for request in message.requests:
-                    try:
-                        engine.add(request)
-                    except RequestError as error:
-                        refused.append(
-                            RequestOutput.without_answer(
-                                request.request_id, error.code, str(error), error.field
-                            )
-                        )
+                refused += message.unreadable
+                refused += filter(None, (_add(engine, r) for r in message.requests))
             case AbortRequests():
                 for request_id in message.request_ids:
                     engine.abort(request_id)
             case _:
                 raise ValueError(f"unexpected message {type(message).__name__}")
     return refused
+
+
+def _add(engine: Engine, request: Request) -> RequestOutput | None:
+    """Queue a request; what it ends with, if that cannot be."""
+    try:
+        engine.add(request)
+    except RequestError as error:
+        return RequestOutput.without_answer(
+            request.request_id, error.code, str(error), error.field
+        )
+    except Exception as error:
+        # An end of this process here would be blamed on no row, so the next one would meet it too.
+        log.exception("request %s cannot be taken", request.request_id)
+        engine.abort(request.request_id)  # as far as it was queued
+        said = f"the engine cannot take the request ({type(error).__name__}: {error})"
+        return RequestOutput.without_answer(
+            request.request_id, "engine_error", f"{said}; its log has more, look at the row's fields"
+        )
+    return None

@@ -183,7 +183,9 @@ class EngineBridge:
         status = engine.close()
         if isinstance(message, Refused):
             raise ModelUnavailable(message.message)
-        detail = f": {message.message}" if isinstance(message, Crashed) else ""
+        if isinstance(message, Crashed):
+            engine.last_words = message.message
+        detail = f": {engine.last_words}" if engine.last_words else ""
         raise EngineLost(f"the engine died while it loaded (exit status {status}){detail}")
 
     def _serve(self) -> None:

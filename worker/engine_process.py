@@ -69,10 +69,17 @@ class EngineProcess:
                 return
 
     def receive(self) -> Message | None:
-        """The next message; None once the engine is gone."""
+        """The next message; None once the engine is gone.
+
+        An engine that sends what cannot be read is broken, and killed.
+        """
         try:
             return decode(self._reader.recv_bytes())
         except (EOFError, OSError):
+            return None
+        except ValueError as error:
+            self.last_words = f"it sent what cannot be read: {error}"
+            self.kill()
             return None
 
     def kill(self) -> None:

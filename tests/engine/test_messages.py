@@ -1,5 +1,7 @@
 """Every message comes out of the pipe as it went in, and nothing else comes out."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,7 +125,35 @@ def test_a_message_is_one_line_of_ascii_json():
     assert encode(Report((output,))).isascii()
 
 
-@pytest.mark.parametrize("data", [b"", b"[]x", b'{"type":"Nothing"}', b"{}", b"[]", b"7"])
+DAMAGED = [
+    b'{"type":"Report"}',
+    b'{"type":"Report","outputs":[{}],"running":null,"stats":null}',
+    b'{"type":"Report","outputs":[],"running":{"r":7},"stats":null}',
+    b'{"type":"AbortRequests","request_ids":7}',
+    b'{"type":"AddRequests","prompts":[],"requests":[{}]}',
+    b'{"type":"AddRequests","prompts":7,"requests":[]}',
+    b'{"type":"Ready","more":1}',
+    b'{"type":[]}',
+    pytest.param(b"[" * 100_000, id="deep"),
+]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]x", b'{"type":"Nothing"}', b"{}", b"[]", b"7", b"\xff{", *DAMAGED]
+)
 def test_other_bytes_are_refused(data):
-    with pytest.raises(ValueError, match=r"not a message|Expecting|Extra data"):
+    with pytest.raises(ValueError, match=r"not a message|Expecting|Extra data|decode"):
         decode(data)
+
+
+def test_a_request_that_cannot_be_read_is_its_own_error():
+    message = AddRequests((Request("good", (1, 2)), Request("odd", (3,)), Request("out", (4,))))
+    body = json.loads(encode(message))
+    body["requests"][1]["params"]["no_such_rule"] = 1
+    body["requests"][2]["params"]["max_tokens"] = -1
+    found = decode(json.dumps(body).encode())
+    assert found.requests == message.requests[:1]
+    odd, out = found.unreadable
+    assert (odd.request_id, odd.error_code) == ("odd", "engine_error")
+    assert "no_such_rule" in odd.error_message
+    assert (out.request_id, out.error_field) == ("out", "max_tokens")

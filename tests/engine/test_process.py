@@ -234,6 +234,16 @@ def test_the_log_as_json(start: Start, launch: Callable[..., Process]) -> None:
     assert end["exception"].endswith("ValueError: unexpected message Start")
 
 
+def test_what_is_no_message_ends_the_engine_in_words(engine: Process) -> None:
+    engine.reports(is_idle)
+    engine.writer.send_bytes(b'{"type":"AbortRequests"}')
+    crashed = engine.receive()
+    assert isinstance(crashed, Crashed)
+    assert "not a message of the engine's pipe" in crashed.message
+    engine.writer.close()  # as the worker does as soon as it sees the end
+    assert engine.process.wait(PATIENCE) == 1
+
+
 def test_the_first_token_is_told_once(launch: Callable[..., Process]) -> None:
     process = launch(PAGEMILL_LOG_FORMAT="json")
     assert isinstance(process.receive(), Located)

@@ -15,8 +15,9 @@ def poison(how: str = "kill", at_token: int = 3) -> dict[str, str]:
     """Variables of the environment in which engines die.
 
     Args:
-        how: `kill` (SIGKILL), `raise` (an unexpected error), `hang` (says nothing any more) or
-            `host` (SIGKILL of the worker too).
+        how: `kill` (SIGKILL), `raise` (an unexpected error), `add` (one that comes when the row is
+            queued), `garble` (sends what is no message), `hang` (says nothing any more) or `host`
+            (SIGKILL of the worker too).
         at_token: how many tokens of its answer the row has then; 0 is its first step.
     """
     path = os.pathsep.join(filter(None, [str(PATCH), os.environ.get("PYTHONPATH")]))

@@ -87,18 +87,34 @@ def test_the_row_that_kills_is_found_beside_others_and_its_samples_are_one_row(
     assert caplog.text.count("the engine died") == 1, "a row is blamed once"
 
 
+@pytest.mark.parametrize("running", [{"how": "add"}], indirect=True)
+def test_a_row_that_the_engine_cannot_even_queue_is_its_own_error(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = running.answer(*row("a"), *bad_row("bad"), *row("b"))
+    assert found["bad:0"].error_code == "engine_error"
+    assert "RuntimeError: no room in a table" in (found["bad:0"].error_message or "")
+    assert found["a:0"].completion_tokens == found["b:0"].completion_tokens == 8
+    assert "died" not in caplog.text
+
+
 @pytest.mark.parametrize(
-    ("running", "seen"),
+    ("running", "seen", "status"),
     [
-        ({"how": "raise"}, "it ended with RuntimeError: device-side assert triggered"),
+        ({"how": "raise"}, "it ended with RuntimeError: device-side assert triggered", 1),
+        ({"how": "garble"}, "killed by SIGKILL (it sent what cannot be read: ", -9),
         (
             {"how": "hang", "at_token": 0},
             "killed by SIGKILL (it hung: it had work and said nothing",
+            -9,
         ),
     ],
     indirect=["running"],
 )
-def test_the_only_row_there_is_may_be_the_one_that_kills(running: Running, seen: str) -> None:
+def test_the_only_row_there_is_may_be_the_one_that_kills(
+    running: Running, seen: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     (answer,) = running.answer(*bad_row("bad")).values()
     assert answer.error_code == "engine_crashed"
     assert seen in (answer.error_message or "")
+    assert caplog.text.count(f"died (exit status {status}) with 1 requests") == DEATHS_ALONE

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from multiprocessing.connection import Connection
 from typing import Any
 
 
@@ -17,6 +18,10 @@ def _die(how: str) -> None:
         raise RuntimeError("device-side assert triggered")
     if how == "host":
         os.kill(os.getppid(), signal.SIGKILL)
+    if how == "garble":
+        pipe = Connection(os.dup(int(sys.orig_argv[5])), readable=False)
+        pipe.send_bytes(b'{"type":"Report"')
+        return
     os.kill(os.getpid(), signal.SIGSTOP if how == "hang" else signal.SIGKILL)
 
 
@@ -34,9 +39,11 @@ def _poison(marker: tuple[int, ...], how: str, at_token: int) -> None:
         if any(prompt[i : i + len(marker)] == marker for i in range(len(prompt))):
             dies_at[request.request_id] = len(prompt) + at_token
         add(self, request)
+        if how == "add" and request.request_id in dies_at:
+            raise RuntimeError("no room in a table")
 
     def dying(self: Runner, batch: Batch) -> Any:
-        if any(s.end >= dies_at.get(s.request_id, s.end + 1) for s in batch.sequences):
+        if how != "add" and any(s.end >= dies_at.get(s.request_id, s.end + 1) for s in batch.sequences):
             _die(how)
         return execute(self, batch)
 
