@@ -12,6 +12,7 @@ from celery.worker import WorkController, state
 
 from jobs.settings import Settings
 from jobs.wake import RUN_CHUNK, make_app, queue_of
+from worker.hostile_queue import Connection
 
 REPEAT_SECONDS = 30.0  # how often Celery's complaint about the broker is logged again
 
@@ -93,6 +94,7 @@ def _worker_app(settings: Settings, model: str, woken: Callable[[], None]) -> Ce
     app = make_app(settings)
     app.set_default()  # the threads of the pool look their task up in the default app
     app.conf.task_default_queue = queue_of(model)
+    app.amqp.Connection = Connection
 
     @app.task(name=RUN_CHUNK, shared=False)  # type: ignore[untyped-decorator]
     def run(job_id: str, chunk_id: str) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from jobs.database import upgrade
 from jobs.settings import Settings
-from jobs.wake import RUN_CHUNK, make_app, queue_of
+from jobs.wake import RUN_CHUNK, Sender, make_app, queue_of
+from tests.support.deployment import wait_for
 from tests.support.drainer import MODEL, Drainer
 from tests.support.job_store import new_job
 from tests.support.redis_server import RedisServer
@@ -63,7 +64,7 @@ def bodies(marker: Path) -> list[tuple[str, str, bytes]]:
 
 
 def test_hostile_messages_execute_nothing_and_the_worker_lives(
-    settings: Settings, tmp_path: Path
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     marker = tmp_path / "executed"
     os.rmdir(_unpickled(marker))  # the attack itself works
@@ -83,12 +84,23 @@ def test_hostile_messages_execute_nothing_and_the_worker_lives(
             for item in envelopes():
                 connection.default_channel.client.lpush(queue_of(MODEL), item)
         attacker.control.broadcast("shutdown")
+        wait_for("an empty queue", lambda: waiting(settings) == 0)
+        before = drainer.slots.woken_at
         job = drainer.store.insert_job(new_job((30,))).id
         drainer.drained(job, 60)
+        assert drainer.slots.woken_at > before, "messages still bring the chunks"
+        assert drainer.consumer.connected
         assert not drainer.draining.is_set()
         attacker.close()
     assert not marker.exists()
     assert set(drainer.done.values()) == {1}
+    assert "chunks are taken from the database" not in caplog.text
+    assert caplog.text.count("an entry of the queue is no message of ours") >= 8
+
+
+def waiting(settings: Settings) -> int:
+    with Sender(settings) as sender:
+        return sender.waiting(MODEL)
 
 
 def tasks(marker: Path) -> list[tuple[str, list[Any], dict[str, Any]]]:
@@ -108,7 +120,32 @@ def tasks(marker: Path) -> list[tuple[str, list[Any], dict[str, Any]]]:
 
 def envelopes() -> list[bytes]:
     """What is no message at all."""
-    return [b"", b"{", b"null", b"[]", b"{}", b'{"body": 5}', pickle.dumps([1]), b"\xff" * 100]
+    message = {
+        "body": "W1tdLCB7fSwge31d", "content-type": "application/json",
+        "content-encoding": "utf-8", "headers": TASK_HEADERS,
+        "properties": {
+            "body_encoding": "base64", "delivery_tag": "1",
+            "delivery_info": {"exchange": "", "routing_key": "x"},
+        },
+    }  # fmt: skip
+    damaged = [
+        {**message, "properties": 5},
+        {**message, "properties": {"delivery_tag": "2"}},
+        {**message, "properties": {**message["properties"], "delivery_tag": None}},
+        {**message, "properties": {**message["properties"], "delivery_tag": {}}},
+        {**message, "properties": {**message["properties"], "body_encoding": "nonesuch"}},
+        {**message, "body": "="},
+        {**message, "headers": {"task": RUN_CHUNK}},
+        {**message, "headers": {**TASK_HEADERS, "task": []}},
+        {**message, "headers": {**TASK_HEADERS, "eta": 5}},
+        {**message, "headers": {**TASK_HEADERS, "expires": {}}},
+        {**message, "headers": {**TASK_HEADERS, "id": []}},
+    ]
+    return [
+        *(json.dumps(body).encode() for body in damaged),
+        b"", b"{", b"null", b"[]", b"{}", b'{"body": 5}', pickle.dumps([1]), b"\xff" * 100,
+        b"[" * 100_000,
+    ]
 
 
 def _unpickled(marker: Path) -> Path:
