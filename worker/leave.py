@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from jobs.errors import DatabaseUnavailable
+from jobs.periodic import Periodic
 from worker.runtime import Worker
 
 log = logging.getLogger("pagemill.worker")
 
 LOOK_SECONDS = 0.2  # how quickly a signal is obeyed
 ASK_SECONDS = 1.0  # between two questions whether the job has ended
-# How long chunks may take to be handed back. A database that hangs answers nobody, and no thread
-# of ours can be told to wait no longer.
+# How long chunks may take to be handed back, and threads to end. A database that hangs answers
+# nobody, and no thread of ours can be told to wait no longer.
 HANDING_BACK_SECONDS = 60.0
 
 
@@ -27,7 +28,8 @@ class Leave:
 
     The first SIGTERM or Ctrl-C drains: chunks that are being worked on are finished, no other
     is begun. The second hands them back at once; finished rows are in the spool, and whoever
-    claims the chunks next computes only the rest.
+    claims the chunks next computes only the rest. A worker that drains and has not reached its
+    database for the length of a lease hands back, too: what it held is no longer its own.
 
     Args:
         stop_consuming: ends the loop that takes messages; it may be called again and again.
@@ -40,14 +42,29 @@ class Leave:
         stop_consuming: Callable[[], None],
         end_at_once: Callable[[], None],
     ) -> None:
-        self.consuming = False
+        self._consuming = False
         self._signals = self._obeyed = 0
         self._worker = worker
         self._stop_consuming = stop_consuming
         self._end_at_once = end_at_once
         self._parent = os.getppid()
         self._orphaned = False
-        self._asked_at = float("-inf")
+        self._handing_back = False
+        self._timer: threading.Timer | None = None
+        self._ended = threading.Event()  # the job that it stays for
+        self._watcher = Periodic("watcher", LOOK_SECONDS, self.look)
+        self._asker = Periodic("end of the job", ASK_SECONDS, self._ask)
+
+    def start(self) -> None:
+        """Look for reasons to leave, until `stop`."""
+        self._consuming = True
+        self._watcher.start()
+        if self._worker.options.exit_when_done is not None:
+            self._asker.start()
+
+    def stop(self) -> None:
+        self._watcher.stop()
+        self._asker.stop(patience=0.0)  # a database that hangs keeps it
 
     def on_signals(self) -> None:
         signal.signal(signal.SIGTERM, self._signalled)
@@ -69,17 +86,42 @@ class Leave:
             )
             self._hand_back()
             self._go()
-        elif options.exit_when_done is not None and self._has_ended(options.exit_when_done):
+        elif self._ended.is_set():
             self._go()
+        if worker.draining.is_set() and not self._handing_back and self._is_cut_off():
+            log.warning(
+                "the database did not answer for the length of a lease; handing chunks back",
+                extra={"event": "handing_back"},
+            )
+            self._hand_back()
 
-    def _has_ended(self, job_id: str) -> bool:
-        if time.monotonic() - self._asked_at < ASK_SECONDS:
-            return False
-        self._asked_at = time.monotonic()
+    @contextlib.contextmanager
+    def soon_over(self) -> Iterator[None]:
+        """What is in the block ends within `HANDING_BACK_SECONDS`, or the process does."""
+        self._set_timer()
         try:
-            return self._worker.store.job(job_id).state.terminal
-        except DatabaseUnavailable:  # of which the heartbeat tells
-            return False
+            yield
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _set_timer(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(HANDING_BACK_SECONDS, self._end_at_once)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _is_cut_off(self) -> bool:
+        look = self._worker.look()
+        return look.heartbeat_age > self._worker.options.settings.lease_seconds
+
+    def _ask(self) -> None:
+        """In a thread of its own, since a database that hangs must not keep a signal waiting."""
+        job_id = self._worker.options.exit_when_done
+        assert job_id is not None
+        with contextlib.suppress(DatabaseUnavailable):  # of which the heartbeat tells
+            if self._worker.store.job(job_id).state.terminal:
+                self._ended.set()
 
     def _obey(self) -> None:
         self._obeyed = self._signals
@@ -98,9 +140,8 @@ class Leave:
         self._go()
 
     def _hand_back(self) -> None:
-        at_the_latest = threading.Timer(HANDING_BACK_SECONDS, self._end_at_once)
-        at_the_latest.daemon = True
-        at_the_latest.start()
+        self._handing_back = True
+        self._set_timer()
         self._worker.hand_back()
 
     def _go(self) -> None:
@@ -108,7 +149,7 @@ class Leave:
         self._stop_consuming()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        if not self.consuming:
+        if not self._consuming:
             raise SystemExit(0)  # nothing is leased yet
         # No lock may be taken and nothing logged here: `look` sees it a moment later.
         self._signals += 1

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 
 from jobs.database import Database
 from jobs.errors import DatabaseError, DatabaseUnavailable, StorageUnavailable
-from jobs.periodic import Periodic
 from jobs.storage import Storage
 from jobs.store import Store
 from worker.app import Consumer, stop_consuming
 from worker.engine_process import EngineProcess
 from worker.errors import WorkerError
-from worker.leave import LOOK_SECONDS, Leave, end_at_once
+from worker.leave import Leave, end_at_once
 from worker.metrics import worker_registry
 from worker.metrics_server import MetricsServer
 from worker.options import WorkerOptions
@@ -96,7 +95,8 @@ def _live(worker: Worker) -> None:
         worker.failure = error
         raise
     finally:
-        worker.close()
+        with leave.soon_over():
+            worker.close()
 
 
 @contextlib.contextmanager
@@ -148,10 +148,8 @@ def _consume(worker: Worker, leave: Leave) -> None:
     )  # fmt: skip
     waker = Waker(worker, slots, consumer)
     sweeper = Sweeper(worker, waker.nudge)
-    watcher = Periodic("watcher", LOOK_SECONDS, leave.look)
-    for thread in (waker, sweeper, watcher):
+    for thread in (waker, sweeper, leave):
         thread.start()
-    leave.consuming = True
     try:
         log.info(
             "worker %s: ready for chunks of %s", worker.id, options.model,
@@ -166,6 +164,6 @@ def _consume(worker: Worker, leave: Leave) -> None:
             worker.draining.wait()
         slots.join()
     finally:
-        for thread in (watcher, sweeper, waker):
+        for thread in (sweeper, waker, leave):  # it watches whether the others can be stopped
             thread.stop()
         consumer.close()

@@ -13,21 +13,25 @@ from tests.support.postgres_server import PostgresServer
 
 
 @pytest.mark.chaos  # for a worker waits a minute
-def test_it_does_not_keep_a_worker_that_was_told_to_leave_at_once(tmp_path, tiny_model):
+@pytest.mark.parametrize("signals", [1, 2])
+def test_it_does_not_keep_a_worker_that_was_told_to_leave(tmp_path, tiny_model, signals):
     rows = [{"prompt": f"Question {i}?", "max_tokens": 100, "ignore_eos": True} for i in range(40)]
     with PostgresServer() as postgres:
         deployment = Deployment(tmp_path / "home", database_url=postgres.url)
         job = deployment.submit(rows, tiny_model, "--chunk-rows", "40")
-        with deployment.worker(tiny_model, *ENGINE) as worker:
+        with deployment.worker(tiny_model, *ENGINE, "--exit-when-done", job) as worker:
             wait_for("answers", lambda: deployment.completed(job))
             with postgres.frozen():
                 worker.signal(signal.SIGTERM)
                 wait_for("the first word", lambda: "draining" in worker.logged())
-                worker.signal(signal.SIGTERM)
+                if signals == 2:
+                    worker.signal(signal.SIGTERM)
                 began = time.monotonic()
                 assert worker.wait(200) == 1
                 assert time.monotonic() - began > 30
                 assert "could not be handed back" in worker.logged()
+                cut_off = "did not answer for the length of a lease" in worker.logged()
+                assert cut_off == (signals == 1)
         with deployment.worker(tiny_model, *ENGINE, "--exit-when-done", job) as next_one:
             assert next_one.wait(200) == 0, next_one.logged()
             assert "finished rows adopted" in next_one.logged()

@@ -20,7 +20,9 @@ class Stayer:
     """A worker that only remembers what it was told; the real one is tried end to end."""
 
     def __init__(self, **options):
-        self.options = SimpleNamespace(**{"exit_when_done": None, "watch_parent": False, **options})
+        settings = SimpleNamespace(lease_seconds=60.0)
+        defaults = {"exit_when_done": None, "watch_parent": False, "settings": settings}
+        self.options = SimpleNamespace(**{**defaults, **options})
         self.failure = None
         self.held = 3
         self.draining = threading.Event()
@@ -28,20 +30,20 @@ class Stayer:
         self.store = self
         self.state = JobState.IN_PROGRESS
         self.asked = 0
+        self.database = threading.Event()  # whether it answers
+        self.database.set()
+        self.heartbeat_age = 0.0
 
     def hand_back(self):
         self.handed_back += 1
 
     def job(self, job_id):
         self.asked += 1
+        self.database.wait()
         return self
 
-
-@pytest.fixture
-def clock(monkeypatch):
-    made = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(leave_module, "time", SimpleNamespace(monotonic=lambda: made.now))
-    return made
+    def look(self):
+        return self
 
 
 @pytest.fixture
@@ -57,12 +59,17 @@ def ends():
 
 @pytest.fixture
 def leave_of(stops, ends):
-    def make(worker):
-        made = Leave(worker, lambda: stops.append(None), lambda: ends.append(None))
-        made.consuming = True
-        return made
+    made = []
 
-    return make
+    def make(worker):
+        leave = Leave(worker, lambda: stops.append(None), lambda: ends.append(None))
+        leave._consuming = True
+        made.append(leave)
+        return leave
+
+    yield make
+    for leave in made:
+        leave.stop()
 
 
 def test_without_a_reason_it_stays(leave_of, stops):
@@ -102,25 +109,74 @@ def test_chunks_that_cannot_be_handed_back_do_not_keep_it(leave_of, ends, monkey
 
 def test_a_signal_before_there_is_any_work_ends_it(leave_of):
     leave = leave_of(Stayer())
-    leave.consuming = False
+    leave._consuming = False
     with pytest.raises(SystemExit) as ended:
         leave._signalled(15, None)
     assert ended.value.code == 0
 
 
-def test_the_state_of_the_job_is_asked_for_once_a_second(leave_of, stops, clock):
+def test_the_end_of_its_job_is_a_reason(leave_of, stops, monkeypatch):
+    monkeypatch.setattr(leave_module, "ASK_SECONDS", 0.01)
+    worker = Stayer(exit_when_done="job_x")
+    leave = leave_of(worker)
+    leave.start()
+    wait_for("questions", lambda: worker.asked > 2, 30)
+    assert stops == []
+    worker.state = JobState.COMPLETED
+    wait_for("the end", lambda: stops, 30)
+    assert worker.draining.is_set()
+
+
+def test_to_look_for_reasons_asks_nobody(leave_of):
     worker = Stayer(exit_when_done="job_x")
     leave = leave_of(worker)
     for _ in range(25):
         leave.look()
-        clock.now += 0.2
-    assert worker.asked == 5
-    worker.state = JobState.COMPLETED
-    for _ in range(5):
-        leave.look()
-        clock.now += 0.2
-    assert stops
-    assert worker.draining.is_set()
+    assert worker.asked == 0
+
+
+def test_a_database_that_hangs_keeps_no_signal_waiting(leave_of, stops):
+    worker = Stayer(exit_when_done="job_x")
+    worker.database.clear()
+    leave = leave_of(worker)
+    leave.start()
+    wait_for("the question", lambda: worker.asked, 30)
+    for done in (worker.draining.is_set, lambda: worker.handed_back):
+        leave._signalled(15, None)
+        wait_for("obedience", done, 30)
+    leave.stop()
+    worker.database.set()
+
+
+def test_a_worker_that_drains_and_is_cut_off_from_its_database_hands_back(
+    leave_of, ends, monkeypatch, caplog
+):
+    monkeypatch.setattr(leave_module, "HANDING_BACK_SECONDS", 0.05)
+    worker = Stayer()
+    leave = leave_of(worker)
+    worker.heartbeat_age = 61.0
+    leave.look()
+    assert worker.handed_back == 0, "it may stay: a database comes back"
+    leave._signalled(15, None)
+    worker.heartbeat_age = 59.0
+    leave.look()
+    assert worker.handed_back == 0
+    worker.heartbeat_age = 61.0
+    leave.look()
+    leave.look()
+    assert worker.handed_back == 1
+    assert caplog.text.count("did not answer for the length of a lease") == 1
+    wait_for("the end", lambda: ends, 30)
+
+
+def test_what_has_to_be_over_soon_ends_the_process_only_if_it_is_not(leave_of, ends, monkeypatch):
+    monkeypatch.setattr(leave_module, "HANDING_BACK_SECONDS", 0.05)
+    with leave_of(Stayer()).soon_over():
+        pass
+    time.sleep(0.2)
+    assert ends == []
+    with leave_of(Stayer()).soon_over():
+        wait_for("the end", lambda: ends, 30)
 
 
 def test_a_parent_that_is_gone_is_told_once(leave_of, monkeypatch, caplog):
