@@ -127,11 +127,19 @@ class PromptEncoder:
         return text
 
     def encode_chats(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of rendered chats. The template wrote the special tokens, so none is added."""
+        """Token ids of rendered chats. The template wrote the special tokens, so none is added.
+
+        Raises:
+            RequestError: the tokenizer does not take one of them.
+        """
         return self._encode(texts, add_special_tokens=False)
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of raw prompts, with the tokenizer's BOS once, where it has one."""
+        """Token ids of raw prompts, with the tokenizer's BOS once, where it has one.
+
+        Raises:
+            RequestError: the tokenizer does not take one of them.
+        """
         bos = self._tokenizer.bos_token_id
         return [
             ids[1:] if len(ids) > 1 and bos is not None and ids[0] == ids[1] == bos else ids
@@ -141,10 +149,25 @@ class PromptEncoder:
     def _encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
         if not texts:
             return []
-        ids: list[list[int]] = self._tokenizer(
-            list(texts), add_special_tokens=add_special_tokens, return_attention_mask=False
-        )["input_ids"]
+        with _refusals():
+            ids: list[list[int]] = self._tokenizer(
+                list(texts), add_special_tokens=add_special_tokens, return_attention_mask=False
+            )["input_ids"]
         return ids
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """A text that the tokenizer does not take is a refusal, and no end of this thread."""
+    try:
+        yield
+    except BaseException as error:
+        # A panic of its library, as of a regular expression that goes on and on, is no Exception.
+        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
+            raise
+        raise RequestError(
+            "tokenizer_error", f"the model's tokenizer does not take the text: {_reason(error)}"
+        ) from error
 
 
 def _as_templates_read_it(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +190,7 @@ def _check_template(template: object, folder: str) -> None:
         ) from error
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     reason = " ".join(str(error).split())[:_MAX_REASON]
     return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from engine.request import Request
 from engine.sampling_params import SamplingParams
 from jobs.records import ChunkLease, RowErrorInfo, RowResult
 from worker.prompts import PromptEncoder
+
+log = logging.getLogger("pagemill.worker")
 
 COLUMNS = ("row_index", "line", "prompt", "messages", "chat", "params")
 ENCODE_ROWS = 64  # rows tokenized at a time: the first requests leave before the last is read
@@ -94,17 +97,41 @@ def _prepare_batch(
             sampling[index] = wanted
         except RequestError as error:
             refused.append(_refusal(index, error, row["line"]))
-    token_ids = dict(
-        zip((i for i, _ in chats), encoder.encode_chats([t for _, t in chats]), strict=True)
-    )
-    token_ids.update(
-        zip((i for i, _ in prompts), encoder.encode_prompts([t for _, t in prompts]), strict=True)
-    )
+        except Exception as error:  # or it would end every attempt at its chunk
+            log.exception("row %d of %s cannot be used", index, lease.chunk_id)
+            refused.append(_refusal(index, _unusable(error), row["line"]))
+    lines = {row["row_index"]: row["line"] for row in rows}
+    token_ids: dict[int, list[int]] = {}
+    for texts, encode in ((chats, encoder.encode_chats), (prompts, encoder.encode_prompts)):
+        for index, found in _encoded(texts, encode):
+            if isinstance(found, RequestError):
+                refused.append(_refusal(index, found, lines[index]))
+                del sampling[index]
+            else:
+                token_ids[index] = found
     prepared = tuple(
         PreparedRow(index, params.seed, _requests(lease, index, token_ids[index], params, n))
         for index, (params, n) in sampling.items()
     )
     return Prepared(prepared, tuple(refused))
+
+
+def _encoded(
+    texts: Sequence[tuple[int, str]], encode: Callable[[Sequence[str]], list[list[int]]]
+) -> Iterator[tuple[int, list[int] | RequestError]]:
+    """The token ids of each text; an error for one that the tokenizer does not take.
+
+    Args:
+        texts: with the row_index of each.
+    """
+    try:
+        yield from zip((i for i, _ in texts), encode([t for _, t in texts]), strict=True)
+    except RequestError as error:
+        if len(texts) == 1:
+            yield texts[0][0], error
+            return
+        for text in texts:
+            yield from _encoded([text], encode)
 
 
 def row_sampling(lease: ChunkLease, row: Mapping[str, Any]) -> tuple[SamplingParams, int]:
@@ -149,6 +176,14 @@ def _too_long(text: str, max_model_len: int) -> RequestError:
         f"the prompt has {len(text)} characters; however they are cut into tokens, they are more "
         f"than the {max_model_len} tokens that this model and worker take",
         "prompt",
+    )
+
+
+def _unusable(error: Exception) -> RequestError:
+    return RequestError(
+        "unusable_row",
+        f"the worker cannot make a request of the row ({type(error).__name__}: {error}); its log "
+        "has more. Is it of another version than the pagemill that submitted the row?",
     )
 
 

@@ -145,3 +145,30 @@ def test_a_text_that_cannot_fit_is_not_even_tokenized(lease, monkeypatch):
     (batch,) = prepare(lease, [row(0, prompt="x" * 101)], Encoder(), 100)
     assert [(r.row_index, r.error.code) for r in batch.refused] == [(0, "prompt_too_long")]
     assert seen == [[]]
+
+
+class Picky(Encoder):
+    """Takes no text with an x, and then none of those beside it."""
+
+    def encode_prompts(self, texts):
+        if any("x" in text for text in texts):
+            raise RequestError("tokenizer_error", "an x")
+        return super().encode_prompts(texts)
+
+
+def test_a_text_that_the_tokenizer_does_not_take_is_its_rows_error(lease):
+    rows = [row(0, prompt="ab"), row(1, prompt="axb"), row(2, messages=user("cd")), row(3, prompt="e")]
+    (batch,) = prepare(lease, rows, Picky(), 100)
+    assert [r.row_index for r in batch.rows] == [0, 2, 3]
+    (refused,) = batch.refused
+    assert (refused.row_index, refused.error.code, refused.error.line) == (1, "tokenizer_error", 2)
+
+
+def test_a_row_that_nobody_foresaw_is_its_own_error(lease, caplog):
+    rows = [row(0, prompt="ab"), row(1, prompt="cd", params={"of_tomorrow": 1}), row(2, prompt="e")]
+    (batch,) = prepare(lease, rows, Encoder(), 100)
+    assert [r.row_index for r in batch.rows] == [0, 2]
+    (refused,) = batch.refused
+    assert (refused.row_index, refused.error.code) == (1, "unusable_row")
+    assert "of_tomorrow" in refused.error.message
+    assert "row 1 of" in caplog.text
