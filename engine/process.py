@@ -208,15 +208,15 @@ def _add(engine: Engine, request: Request) -> RequestOutput | None:
     try:
         engine.add(request)
     except RequestError as error:
-        return RequestOutput.without_answer(
-            request.request_id, error.code, str(error), error.field
-        )
+        return RequestOutput.without_answer(request.request_id, error.code, str(error), error.field)
     except Exception as error:
         # An end of this process here would be blamed on no row, so the next one would meet it too.
         log.exception("request %s cannot be taken", request.request_id)
         engine.abort(request.request_id)  # as far as it was queued
         said = f"the engine cannot take the request ({type(error).__name__}: {error})"
         return RequestOutput.without_answer(
-            request.request_id, "engine_error", f"{said}; its log has more, look at the row's fields"
+            request.request_id,
+            "engine_error",
+            f"{said}; its log has more, look at the row's fields",
         )
     return None

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from engine.messages import Ready
 from jobs.errors import DatabaseError, OutputError, StorageUnavailable
+from jobs.job_folder import JobFolder
 from jobs.parts import read_chunk_input, write_part
 from jobs.records import ChunkLease, ErrorTally
 from jobs.result_table import failed_rows
 from jobs.spool import SpoolWriter, read_spool
-from jobs.job_folder import JobFolder
 from jobs.storage import Storage
 from jobs.store import Store
 from jobs.tallies import tally_errors
@@ -158,9 +158,7 @@ class Attempt:
         """The rows of the chunk, the answers in its spool, and what the lease before found out."""
         lease = self._lease
         table = read_chunk_input(self._folder, lease.input_path, lease.ordinal)
-        adopted = read_spool(
-            self._folder, lease.chunk_id, self._mark, skip_errors=OF_THE_WORKER
-        )
+        adopted = read_spool(self._folder, lease.chunk_id, self._mark, skip_errors=OF_THE_WORKER)
         return table, adopted, self._records.before(lease)
 
     def _end(self, run: ChunkRun, table: pa.Table) -> Outcome:

@@ -15,7 +15,7 @@ log = logging.getLogger("pagemill.worker")
 _SHOWN = 200  # characters of what is said of an entry
 
 
-class Connection(kombu.Connection):
+class Connection(kombu.Connection):  # type: ignore[misc]
     """A connection whose consumers drop what they cannot take, and take what comes next.
 
     Celery ends its loop at an entry of a queue that is no message, and at a message with headers
@@ -30,7 +30,7 @@ class Connection(kombu.Connection):
 
 
 def _tolerant(channel: type[Any]) -> type[Any]:
-    class Tolerant(channel):  # type: ignore[misc, valid-type]
+    class Tolerant(channel):  # type: ignore[misc]
         """A channel of Redis; what it pops is gone from the queue, whatever becomes of it."""
 
         def _brpop_read(self, **options: Any) -> Any:

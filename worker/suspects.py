@@ -11,6 +11,9 @@ from dataclasses import dataclass
 # it runs alone, after they have hit every group that it was in; and between two of its tries all
 # other suspects run. Each more would cost a row that does kill one more load of the model.
 DEATHS_ALONE = 3
+# A row that died alone and was answered later shows that engines are killed from outside. Each such
+# death makes one more necessary, but no more than these.
+MORE_DEATHS_ALONE = 7
 
 
 @dataclass(slots=True)
@@ -49,12 +52,15 @@ class Suspects:
 
     Nobody waits for ever: each death halves a group or counts against a row that was alone. If k
     rows kill, in batches of n, and nothing else does, then no more engines die than
-    k * (1 + ceil(log2 n) + `DEATHS_ALONE`). Not thread-safe.
+    k * (1 + ceil(log2 n) + `DEATHS_ALONE`). Where engines are killed from outside, too, which is
+    seen from rows that died alone and were answered later, up to `MORE_DEATHS_ALONE` more deaths
+    are needed to blame a row. Not thread-safe.
     """
 
     def __init__(self) -> None:
         self._groups: deque[Group] = deque()
         self._deaths: dict[str, Deaths] = {}
+        self._from_outside = 0  # deaths of rows that were alone and answered later
 
     def __len__(self) -> int:
         return sum(len(group.rows) for group in self._groups)
@@ -87,7 +93,7 @@ class Suspects:
             self._put_first(rows, halve=former is not None)
             return None
         (row,) = rows
-        if self._deaths[row].alone >= DEATHS_ALONE:
+        if self._deaths[row].alone >= DEATHS_ALONE + min(self._from_outside, MORE_DEATHS_ALONE):
             return self._deaths.pop(row)
         self._groups.append(Group(rows))
         return None
@@ -115,7 +121,9 @@ class Suspects:
         self._groups.extendleft((second, first))
 
     def _leave(self, row: str, *, cleared: bool) -> None:
-        self._deaths.pop(row, None)
+        deaths = self._deaths.pop(row, None)
+        if cleared and deaths is not None:
+            self._from_outside += deaths.alone
         for group in self._groups:
             if row not in group.rows:
                 continue

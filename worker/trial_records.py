@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 from jobs import layout
 from jobs.errors import OutputError, StorageError, StorageUnavailable
-from jobs.records import ChunkLease
 from jobs.job_folder import JobFolder
+from jobs.records import ChunkLease
 
 log = logging.getLogger("pagemill.worker")
 
@@ -68,9 +68,7 @@ class TrialRecords:
             return replace(record, alone=alone)
         return None
 
-    def without_survivors(
-        self, alone: Mapping[int, tuple[int, ...]]
-    ) -> dict[int, tuple[int, ...]]:
+    def without_survivors(self, alone: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
         """Of `Record.alone`, the leases whose workers did not come back to say that they live."""
         found = {epoch: self.read(epoch) for epochs in alone.values() for epoch in epochs}
         left = {

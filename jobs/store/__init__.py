@@ -15,6 +15,7 @@ from sqlalchemy import select
 from jobs.actor import this_actor
 from jobs.database import Database
 from jobs.records import (
+    ChunkLease,
     ChunkRecord,
     Counts,
     ErrorTally,

@@ -116,4 +116,3 @@ class Place:
 def lines(caplog, event):
     """The log lines of one kind, each as its fields."""
     return [vars(r) for r in caplog.records if vars(r).get("event") == event]
-

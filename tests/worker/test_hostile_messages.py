@@ -143,7 +143,14 @@ def envelopes() -> list[bytes]:
     ]
     return [
         *(json.dumps(body).encode() for body in damaged),
-        b"", b"{", b"null", b"[]", b"{}", b'{"body": 5}', pickle.dumps([1]), b"\xff" * 100,
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"body": 5}',
+        pickle.dumps([1]),
+        b"\xff" * 100,
         b"[" * 100_000,
     ]
 

@@ -157,7 +157,12 @@ class Picky(Encoder):
 
 
 def test_a_text_that_the_tokenizer_does_not_take_is_its_rows_error(lease):
-    rows = [row(0, prompt="ab"), row(1, prompt="axb"), row(2, messages=user("cd")), row(3, prompt="e")]
+    rows = [
+        row(0, prompt="ab"),
+        row(1, prompt="axb"),
+        row(2, messages=user("cd")),
+        row(3, prompt="e"),
+    ]
     (batch,) = prepare(lease, rows, Picky(), 100)
     assert [r.row_index for r in batch.rows] == [0, 2, 3]
     (refused,) = batch.refused

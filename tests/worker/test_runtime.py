@@ -132,5 +132,3 @@ def test_a_database_that_is_away_ends_no_worker(place, monkeypatch, caplog):
     worker._bridge.answer()
     thread.join(10)
     assert place.store.job(place.job).state is JobState.COMPLETED
-
-

@@ -43,7 +43,9 @@ def _poison(marker: tuple[int, ...], how: str, at_token: int) -> None:
             raise RuntimeError("no room in a table")
 
     def dying(self: Runner, batch: Batch) -> Any:
-        if how != "add" and any(s.end >= dies_at.get(s.request_id, s.end + 1) for s in batch.sequences):
+        if how != "add" and any(
+            s.end >= dies_at.get(s.request_id, s.end + 1) for s in batch.sequences
+        ):
             _die(how)
         return execute(self, batch)
 
