@@ -7,9 +7,11 @@ that a step can be planned while the device still runs the one before.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.blocks import BlockCopy
+from engine.prompt_work import PromptPiece, PromptWork
 from engine.sampling_params import SamplingParams
 
 
@@ -27,6 +29,7 @@ class ScheduledSequence:
             all chunks of a prompt but its last).
         params: the sequence's sampling rules.
         sample_index: which of several samples of one prompt and seed this is.
+        prompt: what is wanted of the prompt's positions, of other steps too; None for nothing.
     """
 
     request_id: str
@@ -36,6 +39,7 @@ class ScheduledSequence:
     samples: bool
     params: SamplingParams
     sample_index: int = 0
+    prompt: PromptWork | None = None
 
     @property
     def end(self) -> int:
@@ -83,7 +87,7 @@ class SampledLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """What a step gave for one sequence that samples.
+    """What a step gave for one sequence that samples, or that wants something of its prompt.
 
     Attributes:
         token_id: the token, or -1 where there is none.
@@ -91,6 +95,8 @@ class SampledToken:
         out_of_memory: there was no memory to compute the sequence; also of one that does not
             sample in this step.
         logprobs: where the sequence asks for them and the token can be trusted.
+        prompt: what it wants of its prompt; of a sequence that the step computed in pieces, each
+            piece comes apart, in order.
     """
 
     request_id: str
@@ -98,3 +104,19 @@ class SampledToken:
     nan_logits: bool = False
     logprobs: SampledLogprobs | None = None
     out_of_memory: bool = False
+    prompt: PromptPiece | None = None
+
+
+def by_request(
+    sampled: Iterable[SampledToken],
+) -> tuple[dict[str, SampledToken], dict[str, list[PromptPiece]]]:
+    """By request: its last token, or the first that cannot be trusted; and its pieces in order."""
+    tokens: dict[str, SampledToken] = {}
+    pieces: dict[str, list[PromptPiece]] = {}
+    for token in sampled:
+        if token.prompt is not None:
+            pieces.setdefault(token.request_id, []).append(token.prompt)
+        known = tokens.setdefault(token.request_id, token)
+        if known is not token and not known.nan_logits:
+            tokens[token.request_id] = token
+    return tokens, pieces

@@ -36,8 +36,7 @@ class BlockManager:
         node, depth = sequence.prefix_node, sequence.prefix_depth
         if node is None or not node.attached:
             node, depth = self.tree.root, 0
-        # One token at least has to be computed, to have its logits.
-        limit = (sequence.num_tokens - 1) // self.block_size
+        limit = sequence.num_reusable_tokens // self.block_size
         sequence.prefix_node, sequence.prefix_depth, pending = self.tree.descend(
             node, depth, limit, lambda index: self._block_tokens(sequence, index)
         )
@@ -139,8 +138,7 @@ class BlockManager:
             return 0, 0
         assert sequence.prefix_node is not None
         start = sequence.prefix_depth * self.block_size
-        # One token at least has to be computed, to have its logits.
-        end = min(start + self.block_size, sequence.num_tokens - 1)
+        end = min(start + self.block_size, sequence.num_reusable_tokens)
         return self.tree.closest_child(sequence.prefix_node, sequence.tokens(start, end))
 
     def _lead(self, sequence: Sequence) -> None:

@@ -18,6 +18,7 @@ from engine.loading import load_model, resolve_model
 from engine.memory import size_kv_pool
 from engine.messages import EngineStats, TokenCounts
 from engine.micro_batches import MicroBatches
+from engine.prompt_outputs import answer_of_prompt
 from engine.request import FinishReason, Request, RequestOutput
 from engine.runner import Runner
 from engine.scheduler import Scheduler, SchedulerConfig
@@ -116,7 +117,7 @@ class Engine:
             )
         self.scheduler.add(request)
         self._limits.add(request)
-        if request.params.stop:
+        if request.params.stop and request.task is None:
             self._watches[request.request_id] = StopStringWatch(self.tokenizer, request.params.stop)
 
     def abort(self, request_id: str) -> None:
@@ -188,7 +189,7 @@ class Engine:
         """Token counts of the requests that hold a place in the batch."""
         return {
             s.request_id: TokenCounts(
-                len(s.prompt_token_ids), s.cached_tokens, len(s.output_token_ids)
+                len(s.request.token_ids), s.cached_tokens, len(s.output_token_ids)
             )
             for s in self.scheduler.running_sequences
         }
@@ -218,13 +219,13 @@ class Engine:
         else:
             text = decode(self.tokenizer, sequence.output_token_ids)
         assert reason is not None
-        asks = sequence.request.params.logprobs is not None
+        asks = sequence.request.params.logprobs is not None and sequence.generates
         return RequestOutput(
             request_id=sequence.request_id,
             token_ids=tuple(sequence.output_token_ids),
             text=text,
             finish_reason=reason,
-            prompt_tokens=len(sequence.prompt_token_ids),
+            prompt_tokens=len(sequence.request.token_ids),
             cached_tokens=sequence.cached_tokens,
             completion_tokens=len(sequence.output_token_ids),
             error_code=sequence.error_code,
@@ -232,6 +233,7 @@ class Engine:
             logprobs=(
                 self._texts.describe(sequence.output_token_ids, sequence.logprobs) if asks else None
             ),
+            **answer_of_prompt(sequence, self._texts),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,8 +16,10 @@ from engine.host_memory import cgroup_headroom
 from engine.kv_cache import KVCache, kv_block_bytes
 from engine.kv_format import KVFormat
 from engine.loading.loaded import LoadedModel
+from engine.prompt_work import PromptWork
 from engine.runner import Runner
 from engine.sampling_params import MAX_LOGPROBS, SamplingParams
+from engine.task import Pooling
 
 logger = logging.getLogger("pagemill.engine")
 
@@ -101,9 +104,10 @@ def _gpu_bytes(
     # is worthless, what it allocates is not.
     kv_cache = KVCache.create(loaded.config, 1, config.block_size, kv_format, device)
     runner = Runner(loaded, kv_cache)
-    for batch in largest_steps(
+    steps = largest_steps(
         config.block_size, config.max_num_seqs, max_model_len, max_num_batched_tokens
-    ):
+    )
+    for batch in [*steps, *prompt_steps(steps, max_num_batched_tokens)]:
         runner.execute(batch)
     torch.cuda.synchronize(device)
     activations = torch.cuda.max_memory_allocated(device) - before
@@ -136,6 +140,26 @@ def largest_steps(
         for i in range(rows)
     )
     return [Batch(1, (prefill,)), Batch(2, decodes)]
+
+
+def prompt_steps(steps: list[Batch], max_num_batched_tokens: int) -> list[Batch]:
+    """The steps that need the most memory where prompts are scored, and where they are embedded.
+
+    Log probabilities of a prompt hold logits beside those of the rows that sample; a mean holds
+    all hidden states in float32.
+
+    Args:
+        steps: those of `largest_steps`.
+    """
+    prefill, decodes = (batch.sequences for batch in steps)
+    decodes = decodes[: max_num_batched_tokens - 1]
+    size = min(len(prefill[0].token_ids), max_num_batched_tokens - len(decodes))
+    tokens = prefill[0].token_ids[:size]
+    end = prefill[0].end
+    wanted = PromptWork((0,) * (end + 1), 0, logprobs=MAX_LOGPROBS)
+    chunk = replace(prefill[0], token_ids=tokens, start=end - size, samples=False, prompt=wanted)
+    mean = replace(chunk, prompt=PromptWork((0,) * end, 0, pooling=Pooling.MEAN))
+    return [Batch(3, (*decodes, chunk)), Batch(4, (*decodes, mean))]
 
 
 def _no_room(device: torch.device, block_bytes: int) -> str:

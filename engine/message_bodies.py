@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+from array import array
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from engine.errors import RequestError
-from engine.request import FinishReason, Request, RequestOutput, TokenLogprob, TopLogprob
+from engine.request import (
+    FinishReason,
+    Request,
+    RequestOutput,
+    ScoreOutput,
+    TokenLogprob,
+    TopLogprob,
+)
 from engine.sampling_params import SamplingParams
+from engine.task import Embed, Pooling, Score, Task
 
 _REQUEST_FIELDS = tuple(f.name for f in dataclasses.fields(Request))
 _OUTPUT_FIELDS = tuple(f.name for f in dataclasses.fields(RequestOutput))
@@ -23,6 +33,7 @@ def requests_body(requests: Sequence[Request]) -> dict[str, Any]:
             **{name: getattr(request, name) for name in _REQUEST_FIELDS},
             "token_ids": prompts.setdefault(request.token_ids, len(prompts)),
             "params": asdict(request.params),
+            "task": _task_body(request.task),
         }
         for request in requests
     ]
@@ -44,26 +55,29 @@ def requests_of(
 def output_body(output: RequestOutput) -> dict[str, Any]:
     """As `asdict`, which would take long over the thousands of objects of log probabilities."""
     body = {name: getattr(output, name) for name in _OUTPUT_FIELDS}
-    if output.logprobs is not None:
-        # JSON has no bytes; in Latin-1 each byte is the character of the same number.
-        body["logprobs"] = [
-            (t.token_id, t.token, t.bytes.decode("latin-1"), t.logprob,
-             [(top.token_id, top.token, top.logprob) for top in t.top])
-            for t in output.logprobs
-        ]  # fmt: skip
+    for name in ("logprobs", "prompt_logprobs"):
+        if body[name] is not None:
+            body[name] = [_logprob_body(t) for t in body[name]]
+    if output.score is not None:
+        score = output.score
+        body["score"] = [score.logprob, _floats_body(score.token_logprobs), score.is_greedy]
+    if output.embedding is not None:
+        body["embedding"] = _floats_body(output.embedding)
     return body
 
 
 def output_of(body: dict[str, Any]) -> RequestOutput:
+    """The answer that `output_body` took apart."""
     body["token_ids"] = tuple(body["token_ids"])
     body["finish_reason"] = FinishReason(body["finish_reason"])
-    if body["logprobs"] is not None:
-        body["logprobs"] = tuple(
-            TokenLogprob(
-                token_id, token, data.encode("latin-1"), logprob, tuple(TopLogprob(*t) for t in top)
-            )
-            for token_id, token, data, logprob, top in body["logprobs"]
-        )
+    for name in ("logprobs", "prompt_logprobs"):
+        if body[name] is not None:
+            body[name] = tuple(_logprob(*t) for t in body[name])
+    if body["score"] is not None:
+        logprob, values, is_greedy = body["score"]
+        body["score"] = ScoreOutput(logprob, _floats(values), is_greedy)
+    if body["embedding"] is not None:
+        body["embedding"] = _floats(body["embedding"])
     return RequestOutput(**body)
 
 
@@ -86,4 +100,40 @@ def _request(body: dict[str, Any], prompts: Sequence[tuple[int, ...]]) -> Reques
         params[name] = tuple(params[name])
     body["params"] = SamplingParams(**params)
     body["token_ids"] = prompts[body["token_ids"]]
+    body["task"] = _task_of(body["task"])
     return Request(**body)
+
+
+def _task_body(task: Task | None) -> dict[str, Any] | None:
+    return None if task is None else {"name": type(task).__name__, **dataclasses.asdict(task)}
+
+
+def _task_of(body: dict[str, Any] | None) -> Task | None:
+    """The task that `_task_body` took apart."""
+    if body is None:
+        return None
+    if body["name"] == Score.__name__:
+        return Score(body["context"])
+    return Embed(Pooling(body["pooling"]), body["normalize"])
+
+
+def _logprob_body(t: TokenLogprob) -> tuple[Any, ...]:
+    # JSON has no bytes; in Latin-1 each byte is the character of the same number.
+    top = [(top.token_id, top.token, top.logprob) for top in t.top]
+    return t.token_id, t.token, t.bytes.decode("latin-1"), t.logprob, top
+
+
+def _logprob(
+    token_id: int, token: str, data: str, logprob: float, top: list[list[Any]]
+) -> TokenLogprob:
+    tops = tuple(TopLogprob(*t) for t in top)
+    return TokenLogprob(token_id, token, data.encode("latin-1"), logprob, tops)
+
+
+def _floats_body(values: array[float]) -> str:
+    """float32 by their bytes: exact, and a third of what decimal digits take."""
+    return base64.b64encode(values.tobytes()).decode()
+
+
+def _floats(text: str) -> array[float]:
+    return array("f", base64.b64decode(text))

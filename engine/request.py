@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from engine.sampling_params import SamplingParams
+from engine.task import Task
 
 
 class FinishReason(StrEnum):
-    STOP = "stop"  # an eos id, a stop id or a stop string
+    STOP = "stop"  # an eos id, a stop id or a stop string; a task that is done
     LENGTH = "length"  # max_tokens or the model's length
     ABORT = "abort"  # taken back by the caller
     ERROR = "error"  # see the output's error
@@ -17,7 +19,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to complete.
+    """One prompt to complete, or to score or embed.
 
     Attributes:
         request_id: unique among the requests that are in the engine.
@@ -27,6 +29,7 @@ class Request:
         sample_index: which of several samples of one prompt and seed this is: each has random
             numbers of its own.
         timeout: seconds that it may take, from when it is first computed; None for no limit.
+        task: what to do instead of completing the prompt; then `params` mean nothing.
     """
 
     request_id: str
@@ -35,6 +38,7 @@ class Request:
     priority: int = 0
     sample_index: int = 0
     timeout: float | None = None
+    task: Task | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,21 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreOutput:
+    """How likely a continuation is after its context.
+
+    Attributes:
+        logprob: natural logarithm of its probability, the sum over its tokens.
+        token_logprobs: float32, of each of its tokens.
+        is_greedy: whether it is what greedy sampling would have given.
+    """
+
+    logprob: float
+    token_logprobs: array[float]
+    is_greedy: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RequestOutput:
     """The answer to one request.
 
@@ -80,6 +99,11 @@ class RequestOutput:
         error_code: with `FinishReason.ERROR`, what went wrong (`nan_logits`, …).
         logprobs: one entry for each of `token_ids`, those that a stop string cut from the text
             too; None where the request asks for none, or was refused.
+        prompt_logprobs: one entry for each token of the prompt from the second on: nothing comes
+            before the first. None where the request asks for none, or ended before all were
+            computed.
+        score: of a request with `Score`, unless it failed.
+        embedding: of a request with `Embed`, unless it failed: [hidden_size], float32.
     """
 
     request_id: str
@@ -93,6 +117,9 @@ class RequestOutput:
     error_message: str | None = None
     error_field: str | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
+    score: ScoreOutput | None = None
+    embedding: array[float] | None = None
 
     @classmethod
     def without_answer(

@@ -10,6 +10,7 @@ from engine.batch import Batch, SampledToken, ScheduledSequence
 from engine.kv_cache import KVCache
 from engine.loading.loaded import LoadedModel
 from engine.step_logprobs import StepLogprobs
+from engine.step_prompts import HiddenRows, StepPrompts, with_pieces
 from kernels.attention_metadata import AttentionMetadata
 from kernels.greedy import NO_TOKEN
 from kernels.paged_attention import AttentionPlan, plan_attention
@@ -53,15 +54,22 @@ class Runner:
         """Compute a step and sample.
 
         Returns:
-            One token for each sequence with `samples`, in the order of the batch.
+            One token for each sequence with `samples`, in the order of the batch; and with or
+            between them, the pieces of prompts that are wanted.
         """
         if not batch:
             return []
         self.kv_cache.copy_blocks(batch.copies)
         sampling = [s for s in batch.sequences if s.samples]
-        logits = self._logits(batch)
-        if not sampling:
-            return []
+        logits, prompts = self._compute(batch)
+        tokens = self._sample(sampling, logits) if sampling else []
+        if prompts is None:
+            return tokens
+        return with_pieces(batch.sequences, tokens, prompts.fetch())
+
+    def _sample(
+        self, sampling: list[ScheduledSequence], logits: torch.Tensor
+    ) -> list[SampledToken]:
         rules = SamplingMetadata.build(
             [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
         )
@@ -89,6 +97,19 @@ class Runner:
             inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, inputs.logit_rows
         )
         return logits
+
+    def _compute(self, batch: Batch) -> tuple[torch.Tensor, StepPrompts | None]:
+        """The logits of the sequences that sample, and what prompts want, if any does."""
+        if all(s.prompt is None for s in batch.sequences):
+            return self._logits(batch), None
+        wanted, model = HiddenRows(batch.sequences), self.loaded.model
+        inputs = self._inputs(batch.sequences)
+        rows = self._to_device(wanted.tokens)
+        hidden = model.hidden_states(
+            inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, rows
+        )
+        logits = model.logits(hidden[self._to_device(wanted.sampling)])
+        return logits, wanted.launch(hidden, model.logits, self.loaded.config.vocab_size)
 
     def _inputs(self, sequences: tuple[ScheduledSequence, ...]) -> StepInputs:
         token_ids: list[int] = []

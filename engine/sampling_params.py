@@ -29,6 +29,8 @@ class SamplingParams:
         ignore_eos: go on after the model's eos ids (`stop_token_ids` still count).
         logprobs: None for none, 0 for those of the chosen tokens, k for the k likeliest tokens
             at each position too, at most `MAX_LOGPROBS`.
+        prompt_logprobs: the same for the tokens of the prompt, from the second on. The prompt is
+            computed for it even where the prefix cache has it.
     """
 
     max_tokens: int = 512
@@ -40,6 +42,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -54,8 +57,10 @@ class SamplingParams:
             raise _refuse("seed", self.seed, "from 0 to 2**63 - 1")
         if any(not s for s in self.stop):
             raise _refuse("stop", list(self.stop), "strings that are not empty")
-        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
-            raise _refuse("logprobs", self.logprobs, f"from 0 to {MAX_LOGPROBS}")
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= MAX_LOGPROBS:
+                raise _refuse(name, value, f"from 0 to {MAX_LOGPROBS}")
 
 
 def _refuse(field: str, value: object, allowed: str) -> RequestError:

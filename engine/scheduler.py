@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.admission import Admission
-from engine.batch import Batch, SampledToken, ScheduledSequence
+from engine.batch import Batch, SampledToken, ScheduledSequence, by_request
 from engine.block_manager import BlockManager
 from engine.errors import EngineError, RequestError
 from engine.preemption import Preemption
@@ -162,7 +162,8 @@ class Scheduler:
 
         Args:
             batch: what the last `schedule` returned.
-            sampled: one token for each sequence of the batch that samples.
+            sampled: one token for each sequence of the batch that samples, and the pieces of
+                prompts that are wanted.
 
         Returns:
             The sequences that got a token or ended, in the batch's order; those that were
@@ -175,7 +176,7 @@ class Scheduler:
             return []
         if self._in_flight is None or self._in_flight[0] is not batch:
             raise EngineError(f"step {batch.step} is not the one that was scheduled last")
-        tokens = {token.request_id: token for token in sampled}
+        tokens, pieces = by_request(sampled)
         sequences = self._in_flight[1]
         for planned in batch.sequences:
             if planned.samples and planned.request_id not in tokens:
@@ -186,6 +187,9 @@ class Scheduler:
         for planned, sequence in zip(batch.sequences, sequences, strict=True):
             if sequence.status is SequenceStatus.FINISHED:
                 continue
+            for piece in pieces.get(planned.request_id, ()):
+                assert sequence.prompt is not None
+                sequence.prompt.add(piece)
             token = tokens.get(planned.request_id)
             if token is not None and token.nan_logits:
                 self._blocks.distrust(sequence)
@@ -196,7 +200,8 @@ class Scheduler:
                 self._advance(planned, sequence, token)
             else:
                 self._advance(planned, sequence, None)
-                continue
+                if not self._end_if_done(sequence):
+                    continue
             changed.append(sequence)
             ended = ended or sequence.finish_reason is not None
         if ended:
@@ -248,9 +253,7 @@ class Scheduler:
             self._blocks.publish(sequence)
         if token is None:
             return
-        node = sequence.prefix_node
-        if node is not None and not node.proven:
-            self._blocks.prove(sequence)
+        self._prove(sequence)
         outputs = sequence.output_token_ids
         outputs.append(token.token_id)
         if token.logprobs is not None:
@@ -260,6 +263,19 @@ class Scheduler:
             self._mark_ended(sequence, FinishReason.STOP)
         elif len(outputs) >= sequence.max_output_tokens:
             self._mark_ended(sequence, FinishReason.LENGTH)
+
+    def _end_if_done(self, sequence: Sequence) -> bool:
+        """End a sequence that generates nothing when all of its tokens are computed."""
+        if sequence.generates or sequence.num_computed_tokens < sequence.num_tokens:
+            return False
+        self._prove(sequence)
+        self._mark_ended(sequence, FinishReason.STOP)
+        return True
+
+    def _prove(self, sequence: Sequence) -> None:
+        node = sequence.prefix_node
+        if node is not None and not node.proven:
+            self._blocks.prove(sequence)
 
     def _fail(self, sequence: Sequence, code: str) -> None:
         """End a sequence with an error; nothing that it wrote in this step is shared."""

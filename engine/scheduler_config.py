@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engine.errors import ConfigError, RequestError
 from engine.request import Request
+from engine.task import Score, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,18 @@ class SchedulerConfig:
     def longest_answer(self, request: Request) -> int:
         """Most tokens that the request can be given: its `max_tokens` within the model's length.
 
+        One that is scored or embedded is given none.
+
         Raises:
-            RequestError: it can never be served (`empty_prompt`, `prompt_too_long`,
-                `kv_cache_too_small`).
+            RequestError: it can never be served (`empty_prompt`, `empty_continuation`,
+                `prompt_too_long`, `kv_cache_too_small`).
         """
         prompt = len(request.token_ids)
         if prompt == 0:
             raise RequestError("empty_prompt", "the prompt has no tokens", "prompt")
+        if request.task is not None:
+            self._check_task(request.task, prompt)
+            return 0
         if prompt >= self.max_model_len:
             raise RequestError(
                 "prompt_too_long",
@@ -82,3 +88,31 @@ class SchedulerConfig:
                 "prompt" if prompt > capacity else "max_tokens",
             )
         return answer
+
+    def _check_task(self, task: Task, tokens: int) -> None:
+        if isinstance(task, Score) and task.context < 1:
+            raise RequestError("empty_prompt", "the context has no tokens", "prompt")
+        if isinstance(task, Score) and task.context >= tokens:
+            raise RequestError(
+                "empty_continuation", "the continuation has no tokens: there is nothing to score",
+                "choices",
+            )  # fmt: skip
+        what = "context and continuation have" if isinstance(task, Score) else "the text has"
+        if tokens > self.max_model_len:
+            raise RequestError(
+                "prompt_too_long",
+                f"{what} {tokens} tokens, but the model and its settings take "
+                f"{self.max_model_len}; shorten the text",
+                "prompt",
+            )
+        # Nothing reads what comes after the last token of a continuation: it is not computed.
+        stored, capacity = tokens - isinstance(task, Score), self.num_blocks * self.block_size
+        if stored > capacity:
+            raise RequestError(
+                "kv_cache_too_small",
+                f"{what} {tokens} tokens, but the whole KV cache holds {capacity} "
+                f"({self.num_blocks} blocks of {self.block_size}); shorten the text, or give the "
+                "KV cache more memory (num_blocks, gpu_memory_utilization; cpu_kv_cache_bytes on "
+                "a CPU)",
+                "prompt",
+            )

@@ -7,7 +7,9 @@ import enum
 from engine.batch import SampledLogprobs
 from engine.blocks import BlockPool, BlockTable
 from engine.prefix_tree import BlockTokens, PrefixNode
+from engine.prompt_work import PromptProgress, PromptWork
 from engine.request import FinishReason, Request
+from engine.task import Embed, Pooling, Score
 
 NEVER = 1 << 62
 
@@ -39,6 +41,7 @@ class Sequence:
         leading: pending nodes that it is going to compute, the next one last.
         shared_blocks: blocks of its table that others had computed when it was admitted.
         publish_at: number of computed tokens at which its next block enters the tree.
+        prompt: what it wants of its prompt and has got of it; None where it wants nothing.
         waiting_place: sorts the sequences that wait for their first admission; the waiting
             queue sets it.
     """
@@ -57,6 +60,7 @@ class Sequence:
         "output_token_ids",
         "prefix_depth",
         "prefix_node",
+        "prompt",
         "prompt_token_ids",
         "publish_at",
         "rank",
@@ -83,6 +87,9 @@ class Sequence:
         self.arrival = arrival
         self.rank = (-request.priority, arrival)
         self.prompt_token_ids = request.token_ids
+        if isinstance(request.task, Score):
+            self.prompt_token_ids = request.token_ids[:-1]  # nothing is read after the last
+        self.prompt = _progress(request)
         self.output_token_ids: list[int] = []
         self.logprobs: list[SampledLogprobs] = []
         self.max_output_tokens = max_output_tokens
@@ -107,8 +114,26 @@ class Sequence:
         return len(self.prompt_token_ids) + len(self.output_token_ids)
 
     @property
+    def generates(self) -> bool:
+        """Whether it samples tokens once its prompt is computed."""
+        return self.request.task is None
+
+    @property
+    def prompt_work(self) -> PromptWork | None:
+        """What is still wanted of its prompt."""
+        return self.prompt.work if self.prompt is not None and not self.prompt.is_complete else None
+
+    @property
+    def num_reusable_tokens(self) -> int:
+        """Most tokens whose KV may be another's: the output of the next one is wanted."""
+        work = self.prompt_work
+        return self.num_tokens - 1 if work is None else min(work.first, self.num_tokens - 1)
+
+    @property
     def length_is_known(self) -> bool:
         """Whether it goes on to `max_output_tokens` unless the caller ends it."""
+        if not self.generates:
+            return True
         return not self.stop_token_ids and not self.request.params.stop
 
     def tokens(self, start: int, end: int) -> BlockTokens:
@@ -119,3 +144,16 @@ class Sequence:
         if start >= prompt_length:
             return tuple(self.output_token_ids[start - prompt_length : end - prompt_length])
         return self.prompt_token_ids[start:] + tuple(self.output_token_ids[: end - prompt_length])
+
+
+def _progress(request: Request) -> PromptProgress | None:
+    """What a request wants of the positions of its prompt."""
+    tokens, task = request.token_ids, request.task
+    if isinstance(task, Score):
+        return PromptProgress(PromptWork(tokens, task.context - 1, logprobs=0))
+    if isinstance(task, Embed):
+        first = len(tokens) - 1 if task.pooling is Pooling.LAST else 0
+        return PromptProgress(PromptWork(tokens, first, pooling=task.pooling))
+    if request.params.prompt_logprobs is not None:
+        return PromptProgress(PromptWork(tokens, 0, logprobs=request.params.prompt_logprobs))
+    return None

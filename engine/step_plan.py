@@ -31,9 +31,10 @@ class StepPlan:
                 (last[-1],),
                 sequence.num_computed_tokens,
                 sequence.block_table.ids,
-                True,
+                sequence.generates,
                 sequence.request.params,
                 sequence.request.sample_index,
+                sequence.prompt_work,
             )
         )
         self.sequences.append(sequence)
@@ -49,9 +50,10 @@ class StepPlan:
                 sequence.tokens(start, end),
                 start,
                 sequence.block_table.ids,
-                end == total,
+                end == total and sequence.generates,
                 sequence.request.params,
                 sequence.request.sample_index,
+                sequence.prompt_work,
             )
         )
         self.sequences.append(sequence)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.batch import SampledLogprobs
@@ -49,6 +49,17 @@ class TokenTexts:
         self, token_ids: Sequence[int], logprobs: Sequence[SampledLogprobs]
     ) -> tuple[TokenLogprob, ...]:
         """The log probabilities of a sequence's tokens, with what the tokens look like."""
+        return self._describe(token_ids, self.spread(token_ids), logprobs)
+
+    def describe_prompt(
+        self, token_ids: Sequence[int], logprobs: Iterable[SampledLogprobs]
+    ) -> tuple[TokenLogprob, ...]:
+        """The same of a prompt's tokens from the second on."""
+        return self._describe(token_ids[1:], self.spread(token_ids)[1:], logprobs)
+
+    def _describe(
+        self, token_ids: Sequence[int], pieces: Sequence[bytes], logprobs: Iterable[SampledLogprobs]
+    ) -> tuple[TokenLogprob, ...]:
         return tuple(
             TokenLogprob(
                 token_id,
@@ -60,9 +71,7 @@ class TokenTexts:
                     for top_id, value in zip(found.top_ids, found.values[1:], strict=True)
                 ),
             )
-            for token_id, piece, found in zip(
-                token_ids, self.spread(token_ids), logprobs, strict=True
-            )
+            for token_id, piece, found in zip(token_ids, pieces, logprobs, strict=True)
         )
 
     def text(self, token_id: int) -> str:

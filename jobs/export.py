@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from jobs.errors import StorageError, UsageError
 from jobs.formats import OutputFormat
 from jobs.json_rows import json_lines
-from jobs.openai_output import COLUMNS, openai_lines
+from jobs.openai_output import columns_for, openai_lines
 from jobs.results import OutputRows
 
 
@@ -44,7 +44,7 @@ def export_stream(rows: OutputRows, stream: BinaryIO, form: OutputFormat) -> int
     """
     if form is OutputFormat.PARQUET:
         return _write_parquet(rows, stream)
-    columns = COLUMNS if form is OutputFormat.OPENAI else None
+    columns = columns_for(rows.job) if form is OutputFormat.OPENAI else None
     written = 0
     for table in rows.groups(columns):
         if form is OutputFormat.OPENAI:

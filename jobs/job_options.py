@@ -9,6 +9,7 @@ import orjson
 
 from jobs.errors import RowError, UsageError
 from jobs.keys import Kind, meaning
+from jobs.kind_rules import check_job_of_kind
 from jobs.parameters import CHECKS, MAX_INTEGER, MAX_SEED, check_parameter
 from jobs.planner import check_chunk_rows
 from jobs.prompts import PromptRules
@@ -46,6 +47,7 @@ def check_options(submission: Submission) -> PromptRules:
     check_chunk_rows(submission.chunk_rows)
     if not -(2**31) <= submission.priority < 2**31:
         raise UsageError(f"priority is {submission.priority}; it must have at most 32 bits")
+    check_job_of_kind(submission)
     _check_key(submission.idempotency_key)
     _check_texts(submission)
     _check_template_kwargs(submission.chat_template_kwargs)
@@ -126,4 +128,5 @@ def _prompt_rules(submission: Submission) -> PromptRules:
         column,
         None if template is None else PromptTemplate(template),
         (submission.model, *submission.served_model_names),
+        submission.kind,
     )

@@ -19,6 +19,7 @@ class Kind(Enum):
     CUSTOM_ID = "custom_id"
     PARAMETER = "parameter"
     CHAT = "chat"  # goes to the chat template beside the messages
+    CONTINUATIONS = "continuations"  # of a row that is scored
     LINE = "line"  # one of the keys of an OpenAI batch file, where it is one
     UNSUPPORTED = "unsupported"  # a parameter of the field that we do not have yet
     MISSPELT = "misspelt"  # so near to one of our names that ignoring it would be wrong
@@ -70,6 +71,8 @@ _OWN = {
 }
 _GUESSED = (*CHECKS, "chat_template_kwargs")
 LONGEST_NAME = 64  # a longer key is no slip of the pen
+# Parameters that are columns of an output too; there they are lists, and data.
+LOGPROBS_OF_ANSWERS = frozenset({"logprobs", "prompt_logprobs"})
 
 
 def meaning(key: str) -> Meaning:

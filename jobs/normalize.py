@@ -12,11 +12,18 @@ import pyarrow.parquet as pq
 
 from jobs import layout
 from jobs.job_folder import JobFolder
+from jobs.kinds import JobKind
 from jobs.planner import WINDOW_BYTES, WINDOW_ROWS, cut, prefix_order
 from jobs.reading.blocks import Block
 from jobs.records import ChunkSpec, ErrorTally, Plan, RowResult, WindowSpec
 from jobs.rows import Row
-from jobs.schema import NORMALIZED, OUTPUT, carried_fields, output_schema
+from jobs.schema import (
+    NORMALIZED,
+    carried_fields,
+    normalized_schema,
+    output_schema,
+    own_fields,
+)
 from jobs.tallies import tally_errors
 
 VERSION = 1
@@ -34,6 +41,7 @@ class NormalizedWriter:
         folder: takes the parts of refused rows.
         carried: carried columns, under the names of the normalized copy.
         model: the job's model, for the refused rows.
+        kind: of the job.
 
     Attributes:
         has_chats: whether a row was written that goes through the chat template.
@@ -47,6 +55,7 @@ class NormalizedWriter:
         carried: Sequence[pa.Field],
         model: str,
         chunk_rows: int,
+        kind: JobKind = JobKind.GENERATE,
         window_rows: int = WINDOW_ROWS,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
@@ -55,9 +64,10 @@ class NormalizedWriter:
         self._chunk_rows = chunk_rows
         self._window_rows = window_rows
         self._window_bytes = window_bytes
-        self._schema = pa.schema([*NORMALIZED, *carried])
+        self._kind = kind
+        self._schema = normalized_schema(carried, kind)
         self._carried_schema = pa.schema(carried)
-        self._output = output_schema(carried_fields(self._schema))
+        self._output = output_schema(carried_fields(self._schema), kind)
         # Chunks are small and there are many: statistics and dictionaries would make the file's
         # footer, which every reader loads, larger than it needs to be.
         self._writer = pq.ParquetWriter(
@@ -146,6 +156,7 @@ class NormalizedWriter:
             [row.messages for row in rows],
             [row.chat for row in rows],
             [row.params for row in rows],
+            [row.continuations for row in rows],
         ]
         arrays = [pa.array(c, f.type) for c, f in zip(columns, NORMALIZED, strict=True)]
         return pa.table([*arrays, *_take(carried, indices)], schema=self._schema)
@@ -159,19 +170,17 @@ class NormalizedWriter:
         columns = {
             "row_index": [self._first_row + i for i in indices],
             "custom_id": [row.custom_id for row in rows],
-            "text": nothing,
             "finish_reason": ["error"] * len(rows),
             "prompt_tokens": zeros,
             "cached_tokens": zeros,
             "completion_tokens": zeros,
             "error": errors,
             "model": [self._model] * len(rows),
-            "seed": nothing,
-            "endpoint": nothing,
-            "choices": nothing,
-            "logprobs": nothing,
         }
-        arrays = [pa.array(columns[field.name], field.type) for field in OUTPUT]
+        arrays = [
+            pa.array(columns.get(field.name, nothing), field.type)
+            for field in own_fields(self._kind)
+        ]
         table = pa.table([*arrays, *_take(carried, indices)], schema=self._output)
         path = layout.rejected_part(VERSION, window)
         with self._folder.create(path) as file:

@@ -16,12 +16,15 @@ from urllib.parse import urlsplit
 
 from jobs.errors import RowError
 from jobs.keys import Kind, meaning
+from jobs.kinds import JobKind
 from jobs.parameters import check_parameter, shown, wrong_type
-from jobs.schema import CHAT, COMPLETION
+from jobs.schema import CHAT, COMPLETION, EMBEDDINGS
 from jobs.tools import read_json
 from jobs.unsupported import is_one_of, unsupported
 
 _MAX_URL = 1000
+_ENDPOINTS = (CHAT, COMPLETION, EMBEDDINGS)
+_TEXTS = {COMPLETION: "prompt", EMBEDDINGS: "input"}  # what holds the text of a body
 LINE_KEYS = frozenset({"method", "url", "body"})
 
 # What OpenAI's service and vLLM's server do with a request, and not what the answer is.
@@ -43,7 +46,9 @@ _SERVICE = frozenset(
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "cache_salt": (),
+    "dimensions": (),
     "documents": ([],),
+    "encoding_format": ("float",),
     "include_reasoning": (True,),
     "kv_transfer_params": (),
     "logprob_token_ids": (),
@@ -95,16 +100,19 @@ def lacks_body(row: Mapping[str, Any]) -> bool:
     return "method" in row and isinstance(url, str) and _endpoint_of(url[:_MAX_URL]) is not None
 
 
-def unwrap(line: Mapping[str, Any], models: Collection[str] | None) -> tuple[str, dict[str, Any]]:
+def unwrap(
+    line: Mapping[str, Any], models: Collection[str] | None, kind: JobKind = JobKind.GENERATE
+) -> tuple[str, dict[str, Any]]:
     """The endpoint of a line, and the row in its body; null keys of the body are left out.
 
     Args:
         models: what `body.model` may be, the job's model first; None takes any.
+        kind: of the job; one of another kind answers other endpoints.
 
     Raises:
         RowError: the line or its body cannot be read.
     """
-    endpoint = _endpoint(line)
+    endpoint = _endpoint(line, kind)
     body = read_json(line.get("body"), "body")
     if not isinstance(body, dict):
         raise missing("body") if body is None else wrong_type("body", body, "an object")
@@ -113,15 +121,16 @@ def unwrap(line: Mapping[str, Any], models: Collection[str] | None) -> tuple[str
         _check_model(row.pop("model"), models)
     if not _TRANSLATED.isdisjoint(row):
         _translate(row, endpoint)
-    if endpoint == COMPLETION and not isinstance(row.get("prompt", ""), str):
-        row["prompt"] = _one_prompt(row["prompt"])
-    other = "prompt" if endpoint == CHAT else "messages"
-    if other in row:
-        raise RowError(
-            "unknown_field",
-            f"body.{other} is not read at {endpoint}; leave it out, or mend the url",
-            f"body.{other}",
-        )
+    text = _TEXTS.get(endpoint)
+    if text is not None and not isinstance(row.get(text, ""), str):
+        row[text] = _one_text(row[text], text)
+    for other in ("prompt", "messages"):
+        if other in row and other != (text or "messages"):
+            raise RowError(
+                "unknown_field",
+                f"body.{other} is not read at {endpoint}; leave it out, or mend the url",
+                f"body.{other}",
+            )
     return endpoint, row
 
 
@@ -142,7 +151,7 @@ def misplaced(key: str) -> RowError:
     return RowError("unknown_field", f"{shown(key)} stands beside the body; put it into it", key)
 
 
-def _endpoint(line: Mapping[str, Any]) -> str:
+def _endpoint(line: Mapping[str, Any], kind: JobKind) -> str:
     method, url = line.get("method"), line.get("url")
     for name, value in (("method", method), ("url", url)):
         if value is None:
@@ -156,10 +165,17 @@ def _endpoint(line: Mapping[str, Any]) -> str:
             "method",
         )
     endpoint = _endpoint_of(str(url)[:_MAX_URL])
-    if endpoint is None:
+    if endpoint is None or (endpoint == EMBEDDINGS and kind is not JobKind.EMBED):
         raise RowError(
             "unsupported_url",
-            f"url is {shown(url)}; of OpenAI batch files pagemill answers {CHAT} and {COMPLETION}",
+            f"url is {shown(url)}; of OpenAI batch files pagemill answers {CHAT} and {COMPLETION}, "
+            f"and {EMBEDDINGS} with --kind embed",
+            "url",
+        )
+    if kind is JobKind.EMBED and endpoint != EMBEDDINGS:
+        raise RowError(
+            "unsupported_url",
+            f"url is {shown(url)}; a job of the kind embed answers {EMBEDDINGS} alone",
             "url",
         )
     return endpoint
@@ -174,13 +190,8 @@ def _endpoint_of(url: str) -> str | None:
         return None
     path = "/" + parts.path.strip("/")
     if parts.netloc:  # whatever stands before it belongs to that server
-        path = next((p for p in (CHAT, COMPLETION) if path.endswith(p.removeprefix("/v1"))), path)
-    return {
-        CHAT: CHAT,
-        CHAT.removeprefix("/v1"): CHAT,
-        COMPLETION: COMPLETION,
-        COMPLETION.removeprefix("/v1"): COMPLETION,
-    }.get(path)
+        path = next((p for p in _ENDPOINTS if path.endswith(p.removeprefix("/v1"))), path)
+    return next((p for p in _ENDPOINTS if path in (p, p.removeprefix("/v1"))), None)
 
 
 def _check_model(model: Any, models: Collection[str] | None) -> None:
@@ -216,7 +227,7 @@ def _translate(row: dict[str, Any], endpoint: str) -> None:
 
 def _add_special_tokens(row: dict[str, Any], endpoint: str) -> None:
     """Chat templates write the special tokens; raw prompts get them from the tokenizer."""
-    done = endpoint == COMPLETION
+    done = endpoint != CHAT
     if row.pop("add_special_tokens", done) is not done:
         raise unsupported("add_special_tokens", "add_special_tokens", (done,), "body.")
 
@@ -252,19 +263,19 @@ def _chat_logprobs(row: dict[str, Any]) -> None:
         )
 
 
-def _one_prompt(prompt: Any) -> Any:
+def _one_text(prompt: Any, name: str) -> Any:
     """OpenAI takes several prompts in one request, as texts or as tokens."""
     if not isinstance(prompt, list):
         return prompt
     if len(prompt) == 1 and isinstance(prompt[0], str):
         return prompt[0]
     if all(isinstance(text, str) for text in prompt):
-        what = f"body.prompt is a list of {len(prompt)} texts; write a line for each"
+        what = f"body.{name} is a list of {len(prompt)} texts; write a line for each"
     else:
         what = (
-            "body.prompt is a list, but not of texts; pagemill reads no token ids, write the text"
+            f"body.{name} is a list, but not of texts; pagemill reads no token ids, write the text"
         )
-    raise RowError("unsupported_content", what, "body.prompt")
+    raise RowError("unsupported_content", what, f"body.{name}")
 
 
 def missing(name: str) -> RowError:

@@ -13,15 +13,35 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from jobs.errors import UsageError
 from jobs.json_rows import rows_as_json
+from jobs.kinds import JobKind, kind_of_job
 from jobs.records import JobRecord
-from jobs.schema import COMPLETION
+from jobs.schema import COMPLETION, EMBEDDINGS
 
 COLUMNS = [
     "row_index", "custom_id", "text", "finish_reason", "prompt_tokens", "cached_tokens",
     "completion_tokens", "error", "model", "endpoint", "choices", "logprobs",
 ]  # fmt: skip
+_EMBEDDING_COLUMNS = [
+    "row_index", "custom_id", "prompt_tokens", "error", "model", "endpoint", "embedding",
+]  # fmt: skip
 LEAST_LOGPROB = -9999.0  # OpenAI's word for "very unlikely"; JSON has no infinity
+
+
+def columns_for(job: JobRecord) -> list[str]:
+    """The columns of which a line is made.
+
+    Raises:
+        UsageError: OpenAI has no such answers.
+    """
+    kind = kind_of_job(job.options)
+    if kind is JobKind.SCORE:
+        raise UsageError(
+            f"job {job.id} holds scores, for which OpenAI's batch output has no form; take "
+            "--format jsonl or parquet"
+        )
+    return _EMBEDDING_COLUMNS if kind is JobKind.EMBED else COLUMNS
 
 
 def openai_lines(table: pa.Table, job: JobRecord, version: int) -> Iterator[bytes]:
@@ -31,10 +51,10 @@ def openai_lines(table: pa.Table, job: JobRecord, version: int) -> Iterator[byte
     same each time.
 
     Args:
-        table: output rows with at least `COLUMNS`.
+        table: output rows with at least `columns_for` the job.
     """
     created = int(job.created_at.timestamp())
-    for row in rows_as_json(table.select(COLUMNS)):
+    for row in rows_as_json(table.select(columns_for(job))):
         name = f"{job.id.removeprefix('job_')}-v{version}-{row['row_index']}"
         yield orjson.dumps(_line(row, name, created), option=orjson.OPT_APPEND_NEWLINE)
 
@@ -42,8 +62,7 @@ def openai_lines(table: pa.Table, job: JobRecord, version: int) -> Iterator[byte
 def _line(row: dict[str, Any], name: str, created: int) -> dict[str, Any]:
     response = None
     if row["error"] is None:
-        make = _completion if row["endpoint"] == COMPLETION else _chat
-        body = make(row, name, created)
+        body = _BODIES.get(row["endpoint"], _chat)(row, name, created)
         response = {"status_code": 200, "request_id": f"req_{name}", "body": body}
     line_id = f"batch_req_{name}"
     return {
@@ -89,6 +108,19 @@ def _completion(row: dict[str, Any], name: str, created: int) -> dict[str, Any]:
         for index, choice in enumerate(_choices(row))
     ]
     return _body(row, f"cmpl-{name}", "text_completion", created, choices)
+
+
+def _embeddings(row: dict[str, Any], name: str, created: int) -> dict[str, Any]:
+    tokens = row["prompt_tokens"]
+    return {
+        "object": "list",
+        "data": [{"object": "embedding", "index": 0, "embedding": row["embedding"]}],
+        "model": row["model"],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+_BODIES = {COMPLETION: _completion, EMBEDDINGS: _embeddings}
 
 
 def _choices(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -124,6 +124,12 @@ def _flag(name: str, value: Any) -> bool:
 
 
 _token_id = _whole(0, "a token id, 0 or more")
+_LOGPROBS = _whole(
+    0,
+    f"from 0 to {MAX_LOGPROBS}",
+    MAX_LOGPROBS,
+    f"an integer from 0 to {MAX_LOGPROBS}: how many of the likeliest tokens are told",
+)
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "max_tokens": _whole(1, "1 or more"),
@@ -135,10 +141,6 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "stop_token_ids": _stop_token_ids,
     "ignore_eos": _flag,
     "n": _whole(1, f"from 1 to {MAX_N}", MAX_N),
-    "logprobs": _whole(
-        0,
-        f"from 0 to {MAX_LOGPROBS}",
-        MAX_LOGPROBS,
-        f"an integer from 0 to {MAX_LOGPROBS}: how many of the likeliest tokens are told",
-    ),
+    "logprobs": _LOGPROBS,
+    "prompt_logprobs": _LOGPROBS,
 }

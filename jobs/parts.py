@@ -18,16 +18,19 @@ import jobs
 from jobs import layout
 from jobs.errors import OutputError
 from jobs.job_folder import JobFolder
+from jobs.kinds import JobKind
 from jobs.records import ChunkLease
 from jobs.schema import (
     CHAT,
     COMPLETION,
+    EMBEDDINGS,
     ERROR,
     NORMALIZED,
-    OUTPUT,
     RESULT,
     carried_fields,
+    kind_of_copy,
     output_schema,
+    own_fields,
 )
 
 READ_ROWS = 1024  # rows that are read at once of a file that need not fit in memory
@@ -90,7 +93,8 @@ def read_chunk_input(folder: JobFolder, input_path: str, ordinal: int) -> pa.Tab
 def job_schema(folder: JobFolder, input_path: str) -> pa.Schema:
     """The output schema of a job, from its normalized copy."""
     with open_parquet(folder, input_path) as file:
-        return output_schema(carried_fields(file.schema_arrow))
+        schema = file.schema_arrow
+    return output_schema(carried_fields(schema), kind_of_copy(schema))
 
 
 def write_part(
@@ -134,14 +138,16 @@ def answered(rows: pa.Table, results: pa.Table, model: str) -> pa.Table:
     if None in found:
         rows = rows.filter(pa.array([place is not None for place in found], pa.bool_()))
     ours = results.take(pa.array([p for p in found if p is not None], pa.int64()))
+    kind = kind_of_copy(rows.schema)
     columns = {name: ours.column(name) for name in RESULT.names}
     columns["error"] = _with_lines(ours.column("error"), rows.column("line"))
     columns["custom_id"] = rows.column("custom_id")
     columns["model"] = pa.array([model] * rows.num_rows, pa.string())
-    columns["endpoint"] = pc.if_else(rows.column("messages").is_valid(), CHAT, COMPLETION)
+    columns["endpoint"] = _endpoints(rows, kind)
     carried = [rows.column(i) for i in range(rows.num_columns) if _is_carried(rows.schema[i])]
-    schema = output_schema(carried_fields(rows.schema))
-    return pa.table([*(columns[name] for name in OUTPUT.names), *carried], schema=schema)
+    schema = output_schema(carried_fields(rows.schema), kind)
+    ours_first = [columns[field.name] for field in own_fields(kind)]
+    return pa.table([*ours_first, *carried], schema=schema)
 
 
 def write_output(
@@ -233,6 +239,13 @@ def some(numbers: list[int], most: int = 5) -> str:
     """The first few of many numbers, for a message."""
     shown = ", ".join(map(str, numbers[:most])) or "none"
     return shown if len(numbers) <= most else f"{shown} and {len(numbers) - most} more"
+
+
+def _endpoints(rows: pa.Table, kind: JobKind) -> pa.Array | pa.ChunkedArray:
+    """What each row asked for; OpenAI has no word for scores."""
+    if kind is JobKind.GENERATE:
+        return pc.if_else(rows.column("messages").is_valid(), CHAT, COMPLETION)
+    return pa.array([EMBEDDINGS if kind is JobKind.EMBED else None] * rows.num_rows, pa.string())
 
 
 def _with_lines(errors: pa.ChunkedArray, lines: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jobs.continuations import CONTINUATIONS
 from jobs.keys import Kind, Meaning, meaning
+from jobs.kinds import JobKind
 from jobs.template import PromptTemplate
 
 _PROMPT_NAMES = frozenset({"prompt", "messages"})
@@ -22,12 +24,26 @@ class PromptRules:
         template: makes the prompt of all the row's columns.
         models: what a line of a batch file may call the model, the job's own name first; None
             takes any name.
+        kind: of the job: it decides which keys a row has.
     """
 
     system: str | None = None
     prompt_column: str | None = None
     template: PromptTemplate | None = None
     models: tuple[str, ...] | None = None
+    kind: JobKind = JobKind.GENERATE
+
+    @property
+    def takes_lines(self) -> bool:
+        """Whether a row may be a line of an OpenAI batch file."""
+        return not self.named and self.kind is not JobKind.SCORE
+
+    @property
+    def prompt_names(self) -> tuple[str, ...]:
+        """Keys that may hold the prompt."""
+        if self.prompt_column is not None:
+            return (self.prompt_column,)
+        return ("prompt", "input") if self.kind is JobKind.EMBED else ("prompt",)
 
     @property
     def named(self) -> bool:
@@ -40,6 +56,10 @@ class PromptRules:
     def meaning(self, key: str) -> Meaning:
         """What a key or column is, under these rules."""
         if key == self.prompt_column:
+            return Meaning(Kind.PROMPT)
+        if self.kind is JobKind.SCORE and key in CONTINUATIONS:
+            return Meaning(Kind.CONTINUATIONS)
+        if key in self.prompt_names and not self.named:
             return Meaning(Kind.PROMPT)
         found = meaning(key)
         if self.named and (key in _PROMPT_NAMES or found.name in _PROMPT_NAMES):

@@ -7,6 +7,7 @@ of that as columns. They are built column by column, with no object in between.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from itertools import accumulate
@@ -14,10 +15,17 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from jobs.records import Choice, RowErrorInfo, RowResult, TokenLogprob, TopLogprob
-from jobs.schema import CHOICES, ERROR, LOGPROBS, RESULT
+from jobs.records import (
+    Choice,
+    ContinuationScore,
+    RowErrorInfo,
+    RowResult,
+    TokenLogprob,
+    TopLogprob,
+)
+from jobs.schema import CHOICES, EMBEDDING, ERROR, LOGPROBS, RESULT, SCORES
 
-_NESTED = frozenset({"error", "choices", "logprobs"})
+_NESTED = frozenset({"error", "choices", "logprobs", "prompt_logprobs", "scores", "embedding"})
 _TOP = LOGPROBS.value_type.field("top").type
 _Item = TypeVar("_Item")
 
@@ -32,6 +40,9 @@ def result_table(results: Iterable[RowResult]) -> pa.Table:
     columns["error"] = pa.array(errors, ERROR)
     columns["choices"] = _choices([row.choices for row in rows])
     columns["logprobs"] = _logprobs([row.logprobs for row in rows])
+    columns["prompt_logprobs"] = _logprobs([row.prompt_logprobs for row in rows])
+    columns["scores"] = _scores([row.scores for row in rows])
+    columns["embedding"] = _floats([row.embedding for row in rows], EMBEDDING)
     return pa.table(columns, schema=RESULT)
 
 
@@ -54,6 +65,33 @@ def _choices(rows: Sequence[tuple[Choice, ...] | None]) -> pa.Array:
         ]
 
     return _lists(rows, CHOICES, build)
+
+
+def _scores(rows: Sequence[tuple[ContinuationScore, ...] | None]) -> pa.Array:
+    def build(scores: list[ContinuationScore]) -> list[pa.Array]:
+        values = [s.token_logprobs for s in scores]
+        return [
+            pa.array([s.logprob for s in scores], pa.float64()),
+            pa.array([len(v) for v in values], pa.int32()),
+            pa.array([s.is_greedy for s in scores], pa.bool_()),
+            _floats(values, SCORES.value_type.field("token_logprobs").type),
+        ]
+
+    return _lists(rows, SCORES, build)
+
+
+def _floats(rows: Sequence[array[float] | None], kind: pa.DataType) -> pa.Array:
+    """A column of lists of float32."""
+    if all(row is None for row in rows):
+        return pa.array([None] * len(rows), kind)
+    offsets = [0, *accumulate(0 if row is None else len(row) for row in rows)]
+    data = pa.py_buffer(b"".join(row.tobytes() for row in rows if row is not None))
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        pa.Array.from_buffers(pa.float32(), offsets[-1], [None, data]),
+        type=kind,
+        mask=pa.array([row is None for row in rows], pa.bool_()),
+    )
 
 
 def _logprobs(rows: Sequence[tuple[TokenLogprob, ...] | None]) -> pa.Array:

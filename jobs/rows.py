@@ -22,6 +22,7 @@ class Row:
         chat: JSON object of what the chat template gets beside the messages: {"tools": […],
             "template_kwargs": {…}}, each only where there is something in it.
         params: JSON object of the row's own sampling parameters.
+        continuations: JSON list of the texts to score after the prompt.
         extra: JSON object of the keys that are the user's own.
     """
 
@@ -31,6 +32,7 @@ class Row:
     messages: bytes | None = None
     chat: bytes | None = None
     params: bytes | None = None
+    continuations: bytes | None = None
     extra: bytes | None = None
     error: RowErrorInfo | None = None
 
@@ -38,7 +40,7 @@ class Row:
     def size(self) -> int:
         """Bytes of text in it, about."""
         size = len(self.prompt or b"") + len(self.messages or b"") + len(self.params or b"")
-        size += len(self.chat or b"")
+        size += len(self.chat or b"") + len(self.continuations or b"")
         if self.error is not None:
             size += len(self.error.message)
         return size + len(self.extra or b"") + len(self.custom_id or "")

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from jobs.kinds import JobKind
+
 CARRIED_PREFIX = "carried:"
 EXTRA_KEYS = "input"  # the JSON column that holds the extra keys of JSONL rows
 
@@ -26,6 +28,8 @@ NORMALIZED = pa.schema(
         # {"tools": […], "template_kwargs": {…}}
         pa.field("chat", pa.string()),
         pa.field("params", pa.string()),  # JSON: the row's own sampling parameters, or null
+        # JSON: the texts that a score job scores after the prompt, or null
+        pa.field("continuations", pa.string()),
     ]
 )
 
@@ -88,21 +92,70 @@ OUTPUT = pa.schema(
         pa.field("endpoint", pa.string()),
         pa.field("choices", CHOICES),
         pa.field("logprobs", LOGPROBS),
+        # Of the tokens of the prompt from the second on.
+        pa.field("prompt_logprobs", LOGPROBS),
     ]
 )
 
+SCORES = pa.list_(
+    pa.struct(
+        [
+            pa.field("logprob", pa.float64(), nullable=False),
+            pa.field("tokens", pa.int32(), nullable=False),
+            pa.field("is_greedy", pa.bool_(), nullable=False),
+            pa.field("token_logprobs", pa.list_(pa.float32()), nullable=False),
+        ]
+    )
+)
+EMBEDDING = pa.list_(pa.float32())
+
+# Columns that only jobs of one kind have.
+_OF_KIND: dict[JobKind, tuple[pa.Field, ...]] = {
+    JobKind.GENERATE: (),
+    JobKind.SCORE: (
+        pa.field("scores", SCORES),
+        pa.field("best", pa.int32()),
+        pa.field("best_normalized", pa.int32()),
+    ),
+    JobKind.EMBED: (pa.field("embedding", EMBEDDING),),
+}
+# In the metadata of a normalized copy: the kind of its job, unless that generates.
+_KIND = b"pagemill.kind"
+
 # What a row asked for, in the words of OpenAI's batch files.
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+EMBEDDINGS = "/v1/embeddings"
 
 # What a worker spools: the outcome of a row. Carried columns come from the normalized copy.
 RESULT = pa.schema(
-    [field for field in OUTPUT if field.name not in ("custom_id", "model", "endpoint")]
+    [
+        *(field for field in OUTPUT if field.name not in ("custom_id", "model", "endpoint")),
+        *(field for fields in _OF_KIND.values() for field in fields),
+    ]
 )
 
 
-def output_name(column: str) -> str:
+def own_fields(kind: JobKind) -> tuple[pa.Field, ...]:
+    """The columns of the output that are ours, in a job of that kind."""
+    return (*OUTPUT, *_OF_KIND[kind])
+
+
+def normalized_schema(carried: Iterable[pa.Field], kind: JobKind = JobKind.GENERATE) -> pa.Schema:
+    """The schema of a job's normalized copy; it remembers the kind of the job."""
+    metadata = None if kind is JobKind.GENERATE else {_KIND: kind.value.encode()}
+    return pa.schema([*NORMALIZED, *carried], metadata)
+
+
+def kind_of_copy(schema: pa.Schema) -> JobKind:
+    """The kind of the job whose normalized copy has this schema."""
+    kind = (schema.metadata or {}).get(_KIND)
+    return JobKind.GENERATE if kind is None else JobKind(kind.decode())
+
+
+def output_name(column: str, kind: JobKind = JobKind.GENERATE) -> str:
     """The name that a carried column has in the output: collisions become `input.<name>`."""
-    return f"input.{column}" if column in OUTPUT.names else column
+    ours = {field.name for field in own_fields(kind)}
+    return f"input.{column}" if column in ours else column
 
 
 def carried_fields(schema: pa.Schema) -> list[pa.Field]:
@@ -114,6 +167,6 @@ def carried_fields(schema: pa.Schema) -> list[pa.Field]:
     ]
 
 
-def output_schema(carried: Iterable[pa.Field]) -> pa.Schema:
+def output_schema(carried: Iterable[pa.Field], kind: JobKind = JobKind.GENERATE) -> pa.Schema:
     """The output schema of a job: our columns, then the carried ones."""
-    return pa.schema([*OUTPUT, *carried])
+    return pa.schema([*own_fields(kind), *carried])

@@ -17,6 +17,7 @@ from jobs.errors import InputError
 from jobs.fingerprint import input_digests, job_fingerprint, seed_of_key
 from jobs.job_folder import JobFolder
 from jobs.job_options import check_options, check_sampling
+from jobs.kinds import JobKind
 from jobs.normalize import VERSION, NormalizedWriter
 from jobs.parameters import MAX_SEED
 from jobs.reading.blocks import Block, Reader
@@ -53,6 +54,9 @@ class Submission:
         chunk_rows: rows of a chunk, 1 to 256.
         input_format: `jsonl` or `parquet`; None: by name and content.
         idempotency_key: of all submissions with it one becomes a job.
+        kind: what is done with the rows.
+        pooling: of embeddings, `last` or `mean`.
+        normalize: scale embeddings to the length 1.
     """
 
     input: str
@@ -73,6 +77,9 @@ class Submission:
     chunk_rows: int = 128
     input_format: str | None = None
     idempotency_key: str | None = None
+    kind: JobKind = JobKind.GENERATE
+    pooling: str = "last"
+    normalize: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +138,7 @@ def prepare(
         "limit": submission.limit,
         "row_timeout": submission.row_timeout,
         "chunk_rows": submission.chunk_rows,
+        **_options_of_kind(submission),
     }
     seed = _seed(submission)
     return NewJob(
@@ -147,6 +155,15 @@ def prepare(
         fingerprint=job_fingerprint(submission.model, options, seed, digests),
         idempotency_key=submission.idempotency_key,
     )
+
+
+def _options_of_kind(submission: Submission) -> dict[str, Any]:
+    if submission.kind is JobKind.GENERATE:
+        return {}
+    options: dict[str, Any] = {"kind": submission.kind.value}
+    if submission.kind is JobKind.EMBED:
+        options |= {"pooling": submission.pooling, "normalize": submission.normalize}
+    return options
 
 
 def _seed(submission: Submission) -> int:
@@ -185,6 +202,7 @@ def _normalize(
             carried=reader.carried,
             model=submission.model,
             chunk_rows=submission.chunk_rows,
+            kind=submission.kind,
         ) as writer,
     ):
         rows = rejected = 0

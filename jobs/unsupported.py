@@ -40,7 +40,6 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "num_beams": (1,),
     "parallel_tool_calls": (True,),
     "presence_penalty": (0,),
-    "prompt_logprobs": (),
     "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from jobs import openai_lines
+from jobs.continuations import read_continuations
 from jobs.errors import RowError
-from jobs.keys import LONGEST_NAME, Kind, Meaning
+from jobs.keys import LOGPROBS_OF_ANSWERS, LONGEST_NAME, Kind, Meaning
+from jobs.kind_rules import check_row_of_kind
+from jobs.kinds import JobKind
 from jobs.messages import check_messages
 from jobs.parameters import check_parameter, shown, wrong_type
 from jobs.prompts import PromptRules
 from jobs.rows import Row, refused
-from jobs.schema import COMPLETION
+from jobs.schema import COMPLETION, EMBEDDINGS
 from jobs.tools import beside_the_messages
 from jobs.unsupported import check_neutral
 
@@ -52,7 +56,7 @@ class RowValidator:
     def __init__(self, rules: PromptRules, collect_extra: bool = True) -> None:
         self.rules = rules
         self._collect_extra = collect_extra
-        self._unwraps = not rules.named
+        self._unwraps = rules.takes_lines
         self._meanings: dict[str, Meaning] = {}
 
     def validate(self, line: int, fields: Mapping[str, Any]) -> Row:
@@ -65,7 +69,12 @@ class RowValidator:
                 return self._body(line, fields, custom_id, extra)
             if error is None:
                 prompt, messages = self._prompt(fields)
-                return _answerable(line, custom_id, extra, prompt, messages, keys, "")
+                row = _answerable(
+                    self.rules.kind, line, custom_id, extra, prompt, messages, keys, ""
+                )
+                if self.rules.kind is JobKind.SCORE:
+                    row = replace(row, continuations=read_continuations(fields))
+                return row
         except RowError as caught:
             error = caught
         assert error is not None
@@ -108,14 +117,14 @@ class RowValidator:
         self, line: int, fields: Mapping[str, Any], custom_id: str | None, extra: bytes | None
     ) -> Row:
         """The row in a line of a batch file."""
-        endpoint, row = openai_lines.unwrap(fields, self.rules.models)
+        endpoint, row = openai_lines.unwrap(fields, self.rules.models, self.rules.kind)
         keys = self._sort(row, _BODY)
         for key in keys.extras:
             raise openai_lines.unknown_key(key)
         if keys.error is not None:
             raise keys.error
         prompt, messages = self._question(row, endpoint)
-        return _answerable(line, custom_id, extra, prompt, messages, keys, _BODY)
+        return _answerable(self.rules.kind, line, custom_id, extra, prompt, messages, keys, _BODY)
 
     def _sort_line(self, fields: Mapping[str, Any]) -> _Keys:
         """What stands beside the body: the custom id, and the user's own keys."""
@@ -132,7 +141,7 @@ class RowValidator:
         for key, value in fields.items():
             found = self._meanings.get(key) or self._judge(key)
             kind = found.kind
-            if key == "logprobs" and isinstance(value, list) and not prefix:
+            if key in LOGPROBS_OF_ANSWERS and isinstance(value, list) and not prefix:
                 kind = Kind.DATA  # of an answer: the row is the output of another job
             if kind is Kind.PARAMETER:
                 if value is not None:
@@ -163,7 +172,7 @@ class RowValidator:
 
     def _question(self, row: Mapping[str, Any], endpoint: str) -> tuple[bytes | None, bytes | None]:
         """(prompt, None) or (None, messages) of a body."""
-        name = "prompt" if endpoint == COMPLETION else "messages"
+        name = {COMPLETION: "prompt", EMBEDDINGS: "input"}.get(endpoint, "messages")
         value = row.get(name)
         if value is None:
             keys = ", ".join(shown(key) for key in list(row)[:10]) or "none"
@@ -172,16 +181,16 @@ class RowValidator:
                 f"body has no {name}, which {endpoint} needs (its keys: {keys})",
                 f"body.{name}",
             )
-        if endpoint != COMPLETION:
+        if name == "messages":
             return None, self._chat(check_messages(value, "body.messages"))
         if self.rules.system is not None:
             raise RowError(
                 "not_a_chat",
-                f"--system is for chats, and {COMPLETION} asks for raw text; leave one of them "
+                f"--system is for chats, and {endpoint} asks for raw text; leave one of them "
                 "out, or ask /v1/chat/completions",
                 "url",
             )
-        return _text(value, "body.prompt"), None
+        return _text(value, f"body.{name}"), None
 
     def _prompt(self, fields: Mapping[str, Any]) -> tuple[bytes | None, bytes | None]:
         """(prompt, None) or (None, messages)."""
@@ -190,8 +199,7 @@ class RowValidator:
         if rules.template is not None:
             name, value = "prompt", rules.template.render(fields)
         else:
-            name = rules.prompt_column or "prompt"
-            value = fields.get(name)
+            name, value = self._named_prompt(fields)
             messages = None if rules.named else fields.get("messages")
             if messages is not None:
                 if value is not None:
@@ -203,9 +211,21 @@ class RowValidator:
         if value is None:
             raise _missing_prompt(name, fields, rules.named)
         if rules.system is None:
-            return _text(value, name), None
+            return _text(value, name, rules.kind is JobKind.SCORE), None
         _check_text(value, name)
         return None, self._chat([{"role": "user", "content": value}])
+
+    def _named_prompt(self, fields: Mapping[str, Any]) -> tuple[str, Any]:
+        """The key that holds the prompt, and its value; None where there is none."""
+        names = self.rules.prompt_names
+        given = [name for name in names if fields.get(name) is not None]
+        if len(given) > 1:
+            raise RowError(
+                "prompt_and_input",
+                "the row has both prompt and input, which are the same; leave one of them out",
+            )
+        name = given[0] if given else names[0]
+        return name, fields.get(name)
 
     def _chat(self, messages: list[dict[str, Any]]) -> bytes:
         system = self.rules.system
@@ -215,6 +235,7 @@ class RowValidator:
 
 
 def _answerable(
+    kind: JobKind,
     line: int,
     custom_id: str | None,
     extra: bytes | None,
@@ -223,6 +244,7 @@ def _answerable(
     keys: _Keys,
     prefix: str,
 ) -> Row:
+    check_row_of_kind(kind, keys.params, messages is not None, prefix)
     params = {name: check_parameter(name, v, prefix + name) for name, v in keys.params.items()}
     chat = beside_the_messages(keys.chat, messages is not None, prefix) if keys.chat else None
     return Row(
@@ -277,16 +299,16 @@ def _unwritable(what: str, reason: str) -> RowError:
     return RowError("wrong_type", f"{what} holds a value that JSON does not have: {reason}")
 
 
-def _check_text(value: Any, field: str) -> None:
+def _check_text(value: Any, field: str, may_be_empty: bool = False) -> None:
     if not isinstance(value, str):
         raise wrong_type(field, value, "a string")
-    if not value:
+    if not value and not may_be_empty:
         raise RowError("empty_prompt", f"{field} is empty; the model needs some text", field)
 
 
-def _text(value: Any, field: str) -> bytes:
+def _text(value: Any, field: str, may_be_empty: bool = False) -> bytes:
     """A raw prompt, as UTF-8."""
-    _check_text(value, field)
+    _check_text(value, field, may_be_empty)
     try:
         text: bytes = value.encode()
     except UnicodeEncodeError:

@@ -13,8 +13,9 @@ from worker.bridge import EngineBridge
 from worker.chunk_log import ChunkLog
 from worker.chunk_run import ChunkRun
 from worker.prompts import PromptEncoder
-from worker.requests import Prepared, prepare
+from worker.requests import Prepared
 from worker.saving import Saver
+from worker.task_requests import prepare
 from worker.trials import Trials, Verdict
 
 log = logging.getLogger("pagemill.worker")

@@ -42,12 +42,14 @@ class PromptEncoder:
                 self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
                 #: Most characters that one token stands for.
                 self.longest_token = max(map(len, self._tokenizer.get_vocab()), default=1)
-                self.encode_prompts([""])  # some settings are only looked at here
+                # Some settings are only looked at here.
+                begins = self.encode_prompts(["a"])[0][:1] == [self._tokenizer.bos_token_id]
             except Exception as error:  # transformers raises whatever a wrong value leads to
                 raise ModelUnavailable(
                     f"the model's tokenizer cannot be loaded: {_reason(error)}; mend the tokenizer "
                     f"files (tokenizer.json, tokenizer_config.json, …) in {folder}"
                 ) from error
+        self._adds_bos = self._tokenizer.bos_token_id if begins else None
         template = self._tokenizer.chat_template
         _check_template(template, folder)
         self._special_tokens = dict(self._tokenizer.special_tokens_map)
@@ -145,6 +147,23 @@ class PromptEncoder:
             ids[1:] if len(ids) > 1 and bos is not None and ids[0] == ids[1] == bos else ids
             for ids in self._encode(texts, add_special_tokens=True)
         ]
+
+    def encode_openings(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of raw texts that something follows: as `encode_prompts`, but nothing is added
+        at their end."""
+        first = [] if self._adds_bos is None else [self._adds_bos]
+        return [
+            ids if ids[:1] == first else first + ids
+            for ids in self._encode(texts, add_special_tokens=False)
+        ]
+
+    @property
+    def opening_token(self) -> int | None:
+        """What stands before the first token of a text: the token that begins one, or ends the
+        one before."""
+        bos: int | None = self._tokenizer.bos_token_id
+        eos: int | None = self._tokenizer.eos_token_id
+        return eos if bos is None else bos
 
     def _encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
         if not texts:

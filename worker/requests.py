@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import RequestError
@@ -17,7 +17,7 @@ from worker.prompts import PromptEncoder
 
 log = logging.getLogger("pagemill.worker")
 
-COLUMNS = ("row_index", "line", "prompt", "messages", "chat", "params")
+COLUMNS = ("row_index", "line", "prompt", "messages", "chat", "params", "continuations")
 ENCODE_ROWS = 64  # rows tokenized at a time: the first requests leave before the last is read
 
 
@@ -26,13 +26,16 @@ class PreparedRow:
     """A row that can be computed.
 
     Attributes:
-        seed: what all its samples are drawn with.
-        requests: one for each sample, in their order; they share the prompt's tokens.
+        seed: what all its samples are drawn with; None where nothing is sampled.
+        requests: one for each sample, in their order; they share the prompt's tokens. One for
+            each continuation of a row that is scored.
+        continuations: of a row that is scored.
     """
 
     row_index: int
-    seed: int
+    seed: int | None
     requests: tuple[Request, ...]
+    continuations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +92,22 @@ def _prepare_batch(
         index = row["row_index"]
         try:
             wanted = row_sampling(lease, row)
-            is_chat = row["messages"] is not None
-            text = _render(lease, row, encoder) if is_chat else row["prompt"]
+            text, is_chat = row_text(lease, row, encoder)
             if len(text) > longest_text:
-                raise _too_long(text, max_model_len)
+                raise too_long(text, max_model_len)
             (chats if is_chat else prompts).append((index, text))
             sampling[index] = wanted
         except RequestError as error:
-            refused.append(_refusal(index, error, row["line"]))
+            refused.append(refusal(index, error, row["line"]))
         except Exception as error:  # or it would end every attempt at its chunk
             log.exception("row %d of %s cannot be used", index, lease.chunk_id)
-            refused.append(_refusal(index, _unusable(error), row["line"]))
+            refused.append(refusal(index, unusable(error), row["line"]))
     lines = {row["row_index"]: row["line"] for row in rows}
     token_ids: dict[int, list[int]] = {}
     for texts, encode in ((chats, encoder.encode_chats), (prompts, encoder.encode_prompts)):
-        for index, found in _encoded(texts, encode):
+        for index, found in encoded(texts, encode):
             if isinstance(found, RequestError):
-                refused.append(_refusal(index, found, lines[index]))
+                refused.append(refusal(index, found, lines[index]))
                 del sampling[index]
             else:
                 token_ids[index] = found
@@ -116,7 +118,7 @@ def _prepare_batch(
     return Prepared(prepared, tuple(refused))
 
 
-def _encoded(
+def encoded(
     texts: Sequence[tuple[int, str]], encode: Callable[[Sequence[str]], list[list[int]]]
 ) -> Iterator[tuple[int, list[int] | RequestError]]:
     """The token ids of each text; an error for one that the tokenizer does not take.
@@ -131,7 +133,7 @@ def _encoded(
             yield texts[0][0], error
             return
         for text in texts:
-            yield from _encoded([text], encode)
+            yield from encoded([text], encode)
 
 
 def row_sampling(lease: ChunkLease, row: Mapping[str, Any]) -> tuple[SamplingParams, int]:
@@ -150,26 +152,41 @@ def row_sampling(lease: ChunkLease, row: Mapping[str, Any]) -> tuple[SamplingPar
     return SamplingParams(**values), samples
 
 
-def _render(lease: ChunkLease, row: Mapping[str, Any], encoder: PromptEncoder) -> str:
+def row_text(lease: ChunkLease, row: Mapping[str, Any], encoder: PromptEncoder) -> tuple[str, bool]:
+    """The text that the model reads, and whether a chat template wrote it.
+
+    Raises:
+        RequestError: the chat template refuses the row.
+    """
+    if row["messages"] is None:
+        return row["prompt"], False
     chat = json.loads(row["chat"]) if row["chat"] else {}
     variables = {
         **(lease.options.get("chat_template_kwargs") or {}),
         **(chat.get("template_kwargs") or {}),
     }
-    return encoder.render(json.loads(row["messages"]), chat.get("tools"), variables)
+    return encoder.render(json.loads(row["messages"]), chat.get("tools"), variables), True
 
 
 def _requests(
     lease: ChunkLease, row_index: int, token_ids: Sequence[int], params: SamplingParams, n: int
 ) -> tuple[Request, ...]:
     prompt, timeout = tuple(token_ids), lease.options.get("row_timeout")
+    others = replace(params, prompt_logprobs=None)  # they would be told the same again
     return tuple(
-        Request(request_id(lease, row_index, i), prompt, params, lease.priority, i, timeout)
+        Request(
+            request_id(lease, row_index, i),
+            prompt,
+            others if i else params,
+            lease.priority,
+            i,
+            timeout,
+        )
         for i in range(n)
     )
 
 
-def _too_long(text: str, max_model_len: int) -> RequestError:
+def too_long(text: str, max_model_len: int) -> RequestError:
     """For a text that cannot fit however it is tokenized: to find out would take gigabytes."""
     return RequestError(
         "prompt_too_long",
@@ -179,7 +196,7 @@ def _too_long(text: str, max_model_len: int) -> RequestError:
     )
 
 
-def _unusable(error: Exception) -> RequestError:
+def unusable(error: Exception) -> RequestError:
     return RequestError(
         "unusable_row",
         f"the worker cannot make a request of the row ({type(error).__name__}: {error}); its log "
@@ -187,7 +204,7 @@ def _unusable(error: Exception) -> RequestError:
     )
 
 
-def _refusal(row_index: int, error: RequestError, line: int) -> RowResult:
+def refusal(row_index: int, error: RequestError, line: int) -> RowResult:
     return RowResult(
         row_index,
         finish_reason="error",

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from engine import request as engine
 from engine.messages import TokenCounts
 from engine.request import FinishReason, RequestOutput
+from engine.task import Score
 from jobs.records import Choice, Counts, RowErrorInfo, RowResult, TokenLogprob, TopLogprob
 from worker.requests import PreparedRow
+from worker.task_results import task_result
 
 
 class RowSamples:
@@ -17,6 +19,9 @@ class RowSamples:
     The samples share their prompt, so its tokens count once. Of the prompt, as much counts as
     cached as each of the samples found in the cache: what the first one had to compute was
     computed, although the others found it there.
+
+    Of a row that is scored, the samples are its continuations: they share the context, and what
+    each has beside it counts too.
 
     A row whose samples are not all answered is an error row: its consumer asked for `n` choices.
     """
@@ -38,7 +43,7 @@ class RowSamples:
             _token_counts(output) if output is not None else running.get(request.request_id)
             for request, output in zip(self.row.requests, self._outputs, strict=True)
         ]
-        return _counts([t for t in tokens if t is not None])
+        return self._counts([t for t in tokens if t is not None])
 
     def result(self, line: int) -> RowResult:
         """The outcome of a complete row.
@@ -47,13 +52,16 @@ class RowSamples:
             line: of the row in the input, for its error.
         """
         outputs = [output for output in self._outputs if output is not None]
-        counts = _counts(list(map(_token_counts, outputs)))
-        error = _error(outputs, line)
-        choices = None if error is not None else tuple(map(_choice, outputs))
-        return RowResult(
+        counts = self._counts(list(map(_token_counts, outputs)))
+        task = self.row.requests[0].task
+        error = _error(outputs, line, "sample" if task is None else "continuation")
+        choices = None
+        if error is None and task is None:
+            choices = tuple(map(_choice, outputs))
+        result = RowResult(
             self.row.row_index,
             text=None if choices is None else choices[0].text,
-            finish_reason=FinishReason.ERROR if choices is None else choices[0].finish_reason,
+            finish_reason=FinishReason.ERROR if error is not None else outputs[0].finish_reason,
             prompt_tokens=counts.prompt_tokens,
             cached_tokens=counts.cached_tokens,
             completion_tokens=counts.completion_tokens,
@@ -61,6 +69,21 @@ class RowSamples:
             error=error,
             choices=choices if choices is not None and len(choices) > 1 else None,
             logprobs=None if choices is None else choices[0].logprobs,
+            prompt_logprobs=None if error is not None else _logprobs(outputs[0].prompt_logprobs),
+        )
+        if error is not None or task is None:
+            return result
+        return task_result(self.row, outputs, result)
+
+    def _counts(self, samples: list[TokenCounts]) -> Counts:
+        prompt = max((s.prompt for s in samples), default=0)
+        task = self.row.requests[0].task
+        if isinstance(task, Score) and prompt:
+            prompt = task.context + sum(max(0, s.prompt - task.context) for s in samples)
+        return Counts(
+            prompt_tokens=prompt,
+            cached_tokens=min((s.cached for s in samples), default=0),
+            completion_tokens=sum(s.completion for s in samples),
         )
 
 
@@ -68,22 +91,14 @@ def _token_counts(output: RequestOutput) -> TokenCounts:
     return TokenCounts(output.prompt_tokens, output.cached_tokens, output.completion_tokens)
 
 
-def _counts(samples: list[TokenCounts]) -> Counts:
-    return Counts(
-        prompt_tokens=max((s.prompt for s in samples), default=0),
-        cached_tokens=min((s.cached for s in samples), default=0),
-        completion_tokens=sum(s.completion for s in samples),
-    )
-
-
-def _error(outputs: list[RequestOutput], line: int) -> RowErrorInfo | None:
+def _error(outputs: list[RequestOutput], line: int, what: str = "sample") -> RowErrorInfo | None:
     failed = [i for i, o in enumerate(outputs) if o.finish_reason is FinishReason.ERROR]
     if not failed:
         return None
     output = outputs[failed[0]]
     message = output.error_message or "the engine could not answer the row"
     if len(failed) < len(outputs):
-        message = f"sample {failed[0]} of {len(outputs)} (counted from 0): {message}"
+        message = f"{what} {failed[0]} of {len(outputs)} (counted from 0): {message}"
     return RowErrorInfo(output.error_code or "engine_error", message, line, output.error_field)
 
 

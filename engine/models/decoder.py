@@ -194,12 +194,27 @@ class Decoder(nn.Module):
         Returns:
             [rows, vocab_size], in the model's dtype.
         """
+        return self.logits(self.hidden_states(token_ids, positions, kv_cache, plan, logit_rows))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[rows, hidden_size], of `hidden_states`, to [rows, vocab_size]."""
+        return self.lm_head.multiply(hidden)
+
+    def hidden_states(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        kv_cache: KVCache,
+        plan: AttentionPlan,
+        rows: Tensor,
+    ) -> Tensor:
+        """As `forward`, but what logits are made of: [rows, hidden_size], after the final norm."""
         residual = functional.embedding(token_ids, self.embed_tokens)
         cos_sin = rope_cos_sin(
             positions, self.inv_freq, residual.dtype, self.config.rope.attention_factor
         )
         # After the last attention, only the chosen tokens matter.
-        chosen = logit_rows if logit_rows.shape[0] < token_ids.shape[0] else None
+        chosen = rows if rows.shape[0] < token_ids.shape[0] else None
         last = len(self.layers) - 1
         pending: Tensor | None = None
         for i, layer in enumerate(self.layers):
@@ -207,8 +222,7 @@ class Decoder(nn.Module):
                 pending, residual, cos_sin, kv_cache.layer(i), plan, chosen if i == last else None
             )
         assert pending is not None  # a config has at least one layer
-        x = add_rms_norm(pending, residual, self.norm, self.config.rms_norm_eps)
-        return self.lm_head.multiply(x)
+        return add_rms_norm(pending, residual, self.norm, self.config.rms_norm_eps)
 
 
 def _select(x: Tensor, rows: Tensor | None) -> Tensor:

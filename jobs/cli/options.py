@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from jobs.formats import Format
+from jobs.kinds import JobKind
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id; its start is enough.")]
 Model = Annotated[
@@ -38,6 +39,19 @@ class SubmitOptions:
         ),
     ]
     model: Model
+    kind: Annotated[
+        JobKind,
+        typer.Option(help="Answer the rows, score given continuations, or embed texts."),
+    ] = JobKind.GENERATE
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="Of embeddings: last (token, as if not given) or mean.", show_default=False
+        ),
+    ] = None
+    no_normalize: Annotated[
+        bool, typer.Option("--no-normalize", help="Leave embeddings at their own length.")
+    ] = False
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="System message of rows without one.")
@@ -87,6 +101,9 @@ class SubmitOptions:
         int | None,
         typer.Option(help="Tell log probabilities, and so many of the likeliest tokens (0 to 20)."),
     ] = None
+    prompt_logprobs: Annotated[
+        int | None, typer.Option(help="The same for the tokens of the prompt.")
+    ] = None
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="End an answer before this text; repeatable."),
@@ -114,7 +131,9 @@ class SubmitOptions:
 
     def sampling(self) -> dict[str, Any]:
         """The sampling parameters that were given."""
-        names = ("max_tokens", "temperature", "top_k", "top_p", "n", "logprobs")
+        names = (
+            "max_tokens", "temperature", "top_k", "top_p", "n", "logprobs", "prompt_logprobs",
+        )  # fmt: skip
         values: dict[str, Any] = {name: getattr(self, name) for name in names}
         values["stop"] = self.stop or None
         values["ignore_eos"] = self.ignore_eos or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ from jobs.cli.worker import worker_command
 from jobs.cli.worker_process import WorkerProcess
 from jobs.errors import StorageError, UsageError
 from jobs.formats import OutputFormat
+from jobs.kinds import JobKind, kind_of_job
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 100
+# The columns that hold the answer.
+_ANSWERS = {
+    JobKind.GENERATE: ["text"],
+    JobKind.SCORE: ["scores", "best"],
+    JobKind.EMBED: ["embedding"],
+}
 
 
 @with_groups
@@ -131,19 +138,31 @@ def _show(
 
 def _first_answers(published: PublishedVersion) -> Table:
     shown = table("row", "custom_id", "finish", "tokens", "answer", right=("row", "tokens"))
-    columns = ["row_index", "custom_id", "text", "finish_reason", "completion_tokens", "error"]
+    columns = ["row_index", "custom_id", "finish_reason", "completion_tokens", "error"]
+    columns += _ANSWERS[kind_of_job(published.job.options)]
     rows = next(published.groups(columns)).slice(0, _SHOWN_ROWS).to_pylist()
     for row in rows:
         error = row["error"]
-        answer = row["text"] if error is None else f"{error['message']} [{error['code']}]"
+        answer = _answer_of(row) if error is None else f"{error['message']} [{error['code']}]"
         shown.add_row(
             str(row["row_index"]),
             one_line(row["custom_id"] or ""),
             row["finish_reason"] or "",
             str(row["completion_tokens"]),
-            _shortened(answer or ""),
+            _shortened(answer),
         )
     return shown
+
+
+def _answer_of(row: dict[str, Any]) -> str:
+    if "scores" in row:
+        best = row["best"]
+        return f"choice {best}, log probability {row['scores'][best]['logprob']:.3f}"
+    if "embedding" in row:
+        numbers = ", ".join(f"{value:.3f}" for value in row["embedding"][:4])
+        return f"{len(row['embedding'])} numbers: {numbers}, …"
+    text: str = row["text"]
+    return text
 
 
 def _shortened(text: str) -> str:

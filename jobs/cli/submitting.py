@@ -98,6 +98,9 @@ def _submission(deployment: Deployment, options: SubmitOptions) -> Submission:
         row_timeout=options.row_timeout,
         strict=options.strict,
         idempotency_key=options.idempotency_key,
+        kind=options.kind,
+        pooling=options.pooling or "last",
+        normalize=not options.no_normalize,
         input_format=None if options.format is None else options.format.value,
         **optional,
     )

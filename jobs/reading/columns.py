@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from jobs.errors import InputError
-from jobs.keys import Kind, Meaning
+from jobs.keys import LOGPROBS_OF_ANSWERS, Kind, Meaning
+from jobs.kinds import JobKind
 from jobs.openai_lines import LINE_KEYS
 from jobs.prompts import PromptRules
 from jobs.schema import CARRIED_PREFIX, output_name
@@ -53,7 +54,7 @@ def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
     if twice:
         raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them")
     read, nested, carried = [], [], []
-    has_lines = not rules.named and set(schema.names) >= LINE_KEYS
+    has_lines = rules.takes_lines and set(schema.names) >= LINE_KEYS
     has_plain_rows = _may_hold_plain_rows(schema)
     if has_plain_rows:  # columns of other types are data, as in a table of web pages
         has_lines = has_lines and all(_fits(schema.field(name), Kind.LINE) for name in LINE_KEYS)
@@ -64,7 +65,7 @@ def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
             found = Meaning(Kind.LINE)
             if mixed:
                 carried.append(field)
-        if field.name == "logprobs" and _is_list(field.type):
+        if field.name in LOGPROBS_OF_ANSWERS and _is_list(field.type):
             found = Meaning(Kind.DATA)  # of an answer: the file is the output of another job
         if found.kind is Kind.MISSPELT:
             raise InputError(
@@ -82,7 +83,7 @@ def assign_columns(name: str, schema: pa.Schema, rules: PromptRules) -> Columns:
         _check_prompt(name, schema, rules)
     if rules.template is not None:  # it may use every column
         read = schema.names
-    return Columns(tuple(read), tuple(nested), _carry(carried), mixed)
+    return Columns(tuple(read), tuple(nested), _carry(carried, rules.kind), mixed)
 
 
 def _may_hold_plain_rows(schema: pa.Schema) -> bool:
@@ -126,12 +127,12 @@ def _plain(field: pa.Field) -> pa.Field:
     return field.with_type(without_views(field.type))
 
 
-def _carry(fields: list[pa.Field]) -> tuple[tuple[str, pa.Field], ...]:
+def _carry(fields: list[pa.Field], kind: JobKind) -> tuple[tuple[str, pa.Field], ...]:
     """Output names that are all different: `input.text` may be taken when `text` needs it."""
-    taken = {field.name for field in fields if output_name(field.name) == field.name}
+    taken = {field.name for field in fields if output_name(field.name, kind) == field.name}
     carried = []
     for field in fields:
-        target = output_name(field.name)
+        target = output_name(field.name, kind)
         if target != field.name:
             while target in taken:
                 target = f"input.{target}"
@@ -149,9 +150,10 @@ def _check_prompt(name: str, schema: pa.Schema, rules: PromptRules) -> None:
             raise InputError(
                 f"{name} has no column {rules.prompt_column!r}; it has: {_listed(schema)}"
             )
-    elif not {"prompt", "messages"} & set(schema.names):
+    elif not {*rules.prompt_names, "messages"} & set(schema.names):
+        wanted = "input" if rules.kind is JobKind.EMBED else "messages"
         raise InputError(
-            f"{name} has neither a prompt nor a messages column; it has: {_listed(schema)}. "
+            f"{name} has neither a prompt nor a {wanted} column; it has: {_listed(schema)}. "
             "Name the one that holds the prompt with --prompt-column"
         )
 
@@ -241,6 +243,7 @@ _TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
     "ignore_eos": ("bool", types.is_boolean),
     "n": _INTEGER,
     "logprobs": _INTEGER,
+    "prompt_logprobs": _INTEGER,
     "tools": (
         "list<struct<type, function>>, or string that holds JSON",
         lambda kind: _is_text(kind) or _is_list_of(types.is_struct)(kind),
@@ -255,6 +258,7 @@ _TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
 _OTHER_TYPES: dict[Kind, tuple[str, Callable[[pa.DataType], bool]]] = {
     Kind.PROMPT: _TEXT,
     Kind.MESSAGES: ("list<struct<role, content>>", _is_messages),
+    Kind.CONTINUATIONS: ("list<string>", _is_list_of(_is_text)),
     Kind.CUSTOM_ID: (
         "string or an integer type",
         lambda kind: _is_text(kind) or bool(types.is_integer(kind)),

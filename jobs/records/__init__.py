@@ -12,7 +12,15 @@ from jobs.records.counts import Counts
 from jobs.records.jobs import ChunkRecord, EventRecord, JobProgress, JobRecord, WindowRecord
 from jobs.records.leases import ChunkLease, MergeLease, Renewal, WakeUp
 from jobs.records.plans import ChunkSpec, NewJob, Plan, WindowSpec
-from jobs.records.rows import Choice, ErrorTally, RowErrorInfo, RowResult, TokenLogprob, TopLogprob
+from jobs.records.rows import (
+    Choice,
+    ContinuationScore,
+    ErrorTally,
+    RowErrorInfo,
+    RowResult,
+    TokenLogprob,
+    TopLogprob,
+)
 from jobs.records.workers import WorkerRecord, WorkerStatus
 
 __all__ = [
@@ -20,6 +28,7 @@ __all__ = [
     "ChunkLease",
     "ChunkRecord",
     "ChunkSpec",
+    "ContinuationScore",
     "Counts",
     "ErrorTally",
     "EventRecord",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 
 
@@ -46,6 +47,21 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class ContinuationScore:
+    """How likely one of the continuations of a row is.
+
+    Attributes:
+        logprob: natural logarithm of its probability after the prompt.
+        is_greedy: whether greedy sampling would have given it.
+        token_logprobs: float32, of each of its tokens.
+    """
+
+    logprob: float
+    is_greedy: bool
+    token_logprobs: array[float]
+
+
+@dataclass(frozen=True, slots=True)
 class RowResult:
     """The outcome of one row: an answer, or an error, never both.
 
@@ -53,6 +69,10 @@ class RowResult:
         text, finish_reason, logprobs: of the first answer.
         completion_tokens: of all answers together.
         choices: all answers, the first one included; None unless the row asks for several.
+        prompt_logprobs: of the prompt's tokens from the second on.
+        scores: of a row that is scored, of its continuations in their order.
+        best, best_normalized: the continuation that is the likeliest, and the likeliest by byte.
+        embedding: of a row that is embedded, float32.
     """
 
     row_index: int
@@ -65,6 +85,11 @@ class RowResult:
     error: RowErrorInfo | None = None
     choices: tuple[Choice, ...] | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
+    scores: tuple[ContinuationScore, ...] | None = None
+    best: int | None = None
+    best_normalized: int | None = None
+    embedding: array[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

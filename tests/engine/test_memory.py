@@ -142,6 +142,24 @@ def test_the_largest_steps_run_in_a_cache_of_one_block(
     assert all(len(found.top_ids) == MAX_LOGPROBS for found in asked[1:])
 
 
+@pytest.mark.parametrize(("seqs", "length", "budget"), [(3, 100, 40), (300, 50, 64), (2, 33, 500)])
+def test_steps_about_prompts_run_in_a_cache_of_one_block(
+    loaded: LoadedModel, seqs: int, length: int, budget: int
+) -> None:
+    steps = memory.largest_steps(16, seqs, length, budget)
+    scored, pooled = memory.prompt_steps(steps, budget)
+    runner = Runner(loaded, KVCache.create(loaded.config, 1, 16, KVFormat(loaded.dtype), "cpu"))
+    chunk = scored.sequences[-1]
+    assert scored.num_tokens == min(budget, len(scored.sequences) - 1 + length)
+    found = runner.execute(scored)
+    assert len(found) == len(scored.sequences)
+    assert found[-1].prompt is not None
+    assert len(found[-1].prompt.top_ids) == MAX_LOGPROBS * len(chunk.token_ids)
+    piece = runner.execute(pooled)[-1].prompt
+    assert piece is not None
+    assert len(piece.values) == loaded.config.hidden_size
+
+
 # --- control groups
 
 

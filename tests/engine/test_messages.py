@@ -1,6 +1,7 @@
 """Every message comes out of the pipe as it went in, and nothing else comes out."""
 
 import json
+from array import array
 
 import pytest
 from hypothesis import given
@@ -19,8 +20,16 @@ from engine.messages import (
     decode,
     encode,
 )
-from engine.request import FinishReason, Request, RequestOutput, TokenLogprob, TopLogprob
+from engine.request import (
+    FinishReason,
+    Request,
+    RequestOutput,
+    ScoreOutput,
+    TokenLogprob,
+    TopLogprob,
+)
 from engine.sampling_params import MAX_LOGPROBS, SamplingParams
+from engine.task import Embed, Pooling, Score
 
 pytestmark = pytest.mark.quick
 
@@ -38,7 +47,10 @@ params = st.builds(
     stop_token_ids=st.lists(counts, max_size=3).map(tuple),
     ignore_eos=st.booleans(),
     logprobs=st.none() | st.integers(0, MAX_LOGPROBS),
+    prompt_logprobs=st.none() | st.integers(0, MAX_LOGPROBS),
 )
+tasks = st.builds(Score, counts) | st.builds(Embed, st.sampled_from(Pooling), st.booleans())
+floats = st.lists(st.floats(allow_nan=False, width=32), max_size=9).map(lambda v: array("f", v))
 values = st.floats(max_value=0, allow_nan=False, width=32)
 logprobs = st.builds(
     TokenLogprob,
@@ -61,6 +73,9 @@ outputs = st.builds(
     error_message=st.none() | st.text(max_size=5),
     error_field=st.none() | st.text(max_size=5),
     logprobs=st.none() | st.lists(logprobs, max_size=3).map(tuple),
+    prompt_logprobs=st.none() | st.lists(logprobs, max_size=3).map(tuple),
+    score=st.none() | st.builds(ScoreOutput, st.floats(allow_nan=False), floats, st.booleans()),
+    embedding=st.none() | floats,
 )
 running = st.none() | st.dictionaries(ids, st.builds(TokenCounts, counts, counts, counts))
 stats = st.none() | st.builds(
@@ -83,11 +98,12 @@ messages = st.one_of(
                 st.integers(-9, 9),
                 st.integers(0, 127),
                 st.none() | st.floats(0, 1e9),
+                st.none() | tasks,
             )
         ).map(tuple),
     ),
     st.builds(AbortRequests, st.lists(ids).map(tuple)),
-    st.builds(Ready, ids, ids, ids, ids, counts, counts, counts, st.floats(0, 100)),
+    st.builds(Ready, ids, ids, ids, ids, ids, counts, counts, counts, st.floats(0, 100)),
     st.builds(Refused, st.text()),
     st.builds(Crashed, st.text()),
     st.builds(Report, st.lists(outputs, max_size=3).map(tuple), running, stats),

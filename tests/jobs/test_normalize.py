@@ -150,6 +150,7 @@ def test_the_schemas(tmp_path: Path) -> None:
             "endpoint": None,
             "choices": None,
             "logprobs": None,
+            "prompt_logprobs": None,
             "tag": 1,
         }
     ]

@@ -80,6 +80,7 @@ def test_a_part_holds_answers_ids_and_carried_columns(job: PlayedJob, folder: Jo
         "endpoint": "/v1/completions",
         "choices": None,
         "logprobs": None,
+        "prompt_logprobs": None,
         "topic": "topic 2",
     }
 

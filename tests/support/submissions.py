@@ -32,7 +32,7 @@ class Prepared:
         with self.copy as file:
             rows = file.read().to_pylist()
         for row in rows:
-            for name in ("messages", "chat", "params"):
+            for name in ("messages", "chat", "params", "continuations"):
                 row[name] = None if row[name] is None else orjson.loads(row[name])
         return sorted(rows, key=lambda row: row["row_index"])
 
