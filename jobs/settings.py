@@ -17,6 +17,7 @@ import platformdirs
 from jobs.broker_url import parse_broker_url, shown_broker
 from jobs.durations import parse_duration
 from jobs.errors import SettingsError
+from jobs.reading.unpacking import MAX_UNPACKED_BYTES
 
 MEMORY_BROKER = "memory://localhost"
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -47,6 +48,8 @@ class Settings:
             cancellations.
         engine_timeout_seconds: an engine that has work and says nothing for so long hangs; its
             worker kills it and starts another. No step may take longer.
+        max_unpacked_bytes: a compressed or Parquet input that becomes larger than this, and than
+            ten times its stored size, is refused.
         retention_seconds: jobs that ended so long ago are deleted; None keeps them for ever.
         default_database: no database was named: it is the SQLite file in the user's data
             folder, which pagemill makes by itself.
@@ -61,6 +64,7 @@ class Settings:
     spool_seconds: float = 2.0
     heartbeat_seconds: float = 1.0
     engine_timeout_seconds: float = 300.0
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES
     retention_seconds: float | None = None
     default_database: bool = field(default=False, compare=False)
 
@@ -74,6 +78,10 @@ class Settings:
         for name in _PERIODS:
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} is {getattr(self, name)}; it must be over 0")
+        if self.max_unpacked_bytes <= 0:
+            raise SettingsError(
+                f"max_unpacked_bytes is {self.max_unpacked_bytes}; it must be over 0"
+            )
         if self.heartbeat_seconds * 2 > self.lease_seconds:
             raise SettingsError(
                 f"heartbeat_seconds is {self.heartbeat_seconds}, but a lease lasts only "
@@ -98,6 +106,7 @@ class Settings:
             queue=env.get("PAGEMILL_QUEUE") or "pagemill",
             retention_seconds=_retention(env.get("PAGEMILL_RETENTION")),
             default_database=not env.get("PAGEMILL_DATABASE_URL"),
+            max_unpacked_bytes=_bytes(env, "PAGEMILL_MAX_UNPACKED_BYTES", MAX_UNPACKED_BYTES),
             **periods,
         )
 
@@ -113,6 +122,7 @@ class Settings:
             "PAGEMILL_SPOOL_SECONDS": str(self.spool_seconds),
             "PAGEMILL_HEARTBEAT_SECONDS": str(self.heartbeat_seconds),
             "PAGEMILL_ENGINE_TIMEOUT_SECONDS": str(self.engine_timeout_seconds),
+            "PAGEMILL_MAX_UNPACKED_BYTES": str(self.max_unpacked_bytes),
             "PAGEMILL_RETENTION": ""
             if self.retention_seconds is None
             else f"{self.retention_seconds:f}s",
@@ -152,3 +162,10 @@ def _seconds(env: Mapping[str, str], name: str) -> float:
         return float(env[name])
     except ValueError:
         raise SettingsError(f"{name} is {env[name]!r}; it must be a number of seconds") from None
+
+
+def _bytes(env: Mapping[str, str], name: str, default: int) -> int:
+    try:
+        return int(env.get(name) or default)
+    except ValueError:
+        raise SettingsError(f"{name} is {env[name]!r}; it must be a number of bytes") from None

@@ -10,8 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from jobs import layout
 from jobs.errors import InputError
 from jobs.fingerprint import input_digests, job_fingerprint, seed_of_key
@@ -20,10 +18,12 @@ from jobs.job_options import check_options, check_sampling
 from jobs.kinds import JobKind
 from jobs.normalize import VERSION, NormalizedWriter
 from jobs.parameters import MAX_SEED
+from jobs.parts import open_parquet
 from jobs.reading.blocks import Block, Reader
 from jobs.reading.custom_ids import CustomIds
 from jobs.reading.opening import open_input
 from jobs.reading.sources import STDIN
+from jobs.reading.unpacking import MAX_UNPACKED_BYTES
 from jobs.records import NewJob, Plan, RowErrorInfo
 from jobs.shown_urls import shown_input
 from jobs.storage import Storage
@@ -103,6 +103,7 @@ def prepare(
     progress: Callable[[Progress], None] | None = None,
     *,
     in_use: bool = False,
+    max_unpacked: int = MAX_UNPACKED_BYTES,
 ) -> NewJob:
     """Read the input once, and write the job's folder; SQL is not touched.
 
@@ -110,6 +111,7 @@ def prepare(
 
     Args:
         in_use: there are jobs in the storage already, so it has to be there.
+        max_unpacked: bytes that the input may have unpacked, unless it is large as it is.
 
     Raises:
         UsageError: options that cannot work.
@@ -121,7 +123,9 @@ def prepare(
     job_id = new_job_id()
     folder = storage.job(job_id)
     try:
-        with open_input(submission.input, rules, submission.input_format) as reader:
+        with open_input(
+            submission.input, rules, submission.input_format, max_unpacked=max_unpacked
+        ) as reader:
             storage.new_job(job_id, in_use=in_use)
             plan = _normalize(submission, reader, folder, progress)
         digests = input_digests(folder, plan)
@@ -276,11 +280,12 @@ def _check_custom_ids(reader: Reader, ids: CustomIds, folder: JobFolder, plan: P
 
 def _custom_ids(folder: JobFolder, plan: Plan) -> Iterator[tuple[str | None, int]]:
     """Every custom id of the job with its line, as it was written."""
-    with pq.ParquetFile(folder.at(plan.input_path)) as file:
+    with open_parquet(folder, plan.input_path) as file:
         for batch in file.iter_batches(columns=["custom_id", "line"]):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
     for window in plan.windows:
         if window.rejected is not None:
-            table = pq.read_table(folder.at(window.rejected), columns=["custom_id", "error"])
+            with open_parquet(folder, window.rejected) as file:
+                table = file.read(columns=["custom_id", "error"])
             for row in table.to_pylist():
                 yield row["custom_id"], row["error"]["line"]

@@ -43,7 +43,13 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
         )
     with _reading() as progress:
         in_use = bool(deployment.store.list_jobs(limit=1))
-        new = prepare(submission, deployment.storage, progress, in_use=in_use)
+        new = prepare(
+            submission,
+            deployment.storage,
+            progress,
+            in_use=in_use,
+            max_unpacked=deployment.settings.max_unpacked_bytes,
+        )
     folder = deployment.storage.job(new.folder)
     try:
         job = deployment.store.insert_job(new)

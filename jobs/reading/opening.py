@@ -14,6 +14,7 @@ from jobs.reading.jsonl import JsonLines
 from jobs.reading.lines import READ_BYTES
 from jobs.reading.parquet import ParquetRows
 from jobs.reading.sources import PARQUET_SUFFIXES, Replay, Source, locate, reading
+from jobs.reading.unpacking import MAX_UNPACKED_BYTES, UnpackedLimit
 from jobs.validation import RowValidator
 
 FORMATS = ("jsonl", "parquet")
@@ -37,7 +38,11 @@ _TABLES = (".csv", ".tsv", ".xlsx", ".xls")
 
 @contextmanager
 def open_input(
-    given: str, rules: PromptRules, input_format: str | None = None, read_bytes: int = READ_BYTES
+    given: str,
+    rules: PromptRules,
+    input_format: str | None = None,
+    read_bytes: int = READ_BYTES,
+    max_unpacked: int = MAX_UNPACKED_BYTES,
 ) -> Iterator[Reader]:
     """Open the input that a person named.
 
@@ -47,6 +52,7 @@ def open_input(
     Args:
         given: path, URI, or `-` for stdin.
         read_bytes: how much is read at once.
+        max_unpacked: bytes that it may have unpacked, unless it is large as it is.
 
     Raises:
         InputError: it is missing, empty, or nothing that pagemill reads.
@@ -55,8 +61,9 @@ def open_input(
     if input_format is not None and input_format not in FORMATS:
         raise UsageError(f"the input format is {input_format!r}; it must be jsonl or parquet")
     source = locate(given)
+    limit = UnpackedLimit.of(source.name, source.size, max_unpacked)
     if _is_parquet(source, input_format):
-        with ParquetRows(source, rules) as rows:
+        with ParquetRows(source, rules, limit) as rows:
             yield rows
         return
     with ExitStack() as stack:
@@ -69,9 +76,9 @@ def open_input(
             if input_format == "jsonl" or source.filesystem is None:
                 raise InputError(_parquet_in_disguise(source))
             raw.close()
-            yield stack.enter_context(ParquetRows(source, rules))
+            yield stack.enter_context(ParquetRows(source, rules, limit))
             return
-        read = _decompressed(source, raw, head, stack, input_format)
+        read = _decompressed(source, raw, head, stack, limit)
         yield JsonLines(
             source.name,
             read,
@@ -101,7 +108,7 @@ def _is_parquet(source: Source, input_format: str | None) -> bool:
 
 
 def _decompressed(
-    source: Source, raw: Replay, head: bytes, stack: ExitStack, input_format: str | None
+    source: Source, raw: Replay, head: bytes, stack: ExitStack, limit: UnpackedLimit
 ) -> Callable[[int], bytes]:
     """Reads the text of JSON lines, once its beginning does not look like something else."""
     codec = next((c for magic, c in _COMPRESSED.items() if head.startswith(magic)), None)
@@ -126,7 +133,15 @@ def _decompressed(
         )
     if codec is not None and head.startswith(_PARQUET):
         raise InputError(f"{source.name} is a compressed Parquet file; unpack it first")
-    return text.read
+    if codec is None:
+        return text.read
+
+    def read(size: int) -> bytes:
+        block = text.read(size)
+        limit.check(text.count)
+        return block
+
+    return read
 
 
 def _refuse_suffix(source: Source) -> None:

@@ -21,6 +21,7 @@ from jobs.reading.lines import MAX_LINE_BYTES
 from jobs.reading.page_sizes import check_page_sizes
 from jobs.reading.row_groups import read_row_groups
 from jobs.reading.sources import Source
+from jobs.reading.unpacking import UnpackedLimit
 from jobs.rows import Row, refused
 from jobs.validation import RowValidator
 
@@ -34,17 +35,21 @@ class ParquetRows:
     Memory is bounded by batches: of a row group, so many rows are decoded at a time that they
     take about `BLOCK_BYTES` (see `batch_size`).
 
+    Args:
+        limit: of the bytes of all rows, decoded.
+
     Raises:
         InputError: a file is torn or no Parquet, or its columns cannot be used.
     """
 
     unit = "row"
 
-    def __init__(self, source: Source, rules: PromptRules) -> None:
+    def __init__(self, source: Source, rules: PromptRules, limit: UnpackedLimit) -> None:
         self.name = source.name
         self.size = source.size
         self.position = 0
         self._source = source
+        self._limit = limit
         self._validator = RowValidator(rules, collect_extra=False)
         self._file = _ParquetFile(source, source.paths[0])
         try:
@@ -63,7 +68,7 @@ class ParquetRows:
         self._file.close()
 
     def blocks(self) -> Iterator[Block]:
-        line = 0
+        line = unpacked = 0
         needed = list({*self._columns.read, *(name for name, _ in self._columns.carried)})
         for path in self._source.paths:
             if path != self._file.path:
@@ -71,6 +76,8 @@ class ParquetRows:
                 self._file = _ParquetFile(self._source, path)
                 self._check_columns(needed)
             for batch in self._file.batches(needed):
+                unpacked += batch.nbytes
+                self._limit.check(unpacked)
                 yield self._block(batch, line + 1)
                 line += batch.num_rows
                 self.position += batch.nbytes  # decoded: more than was read

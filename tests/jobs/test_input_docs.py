@@ -18,6 +18,7 @@ from jobs.reading.columns import MAX_COLUMNS
 from jobs.reading.jsonl import MAX_KEYS
 from jobs.reading.lines import MAX_LINE_BYTES
 from jobs.reading.parquet import MAX_ROW_BYTES
+from jobs.reading.unpacking import MAX_UNPACKED_BYTES, USUAL_RATIO
 from jobs.submission import MAX_ROWS
 from jobs.template import MAX_PROMPT_CHARS
 from jobs.unsupported import UNSUPPORTED
@@ -93,6 +94,8 @@ def test_the_limits_are_documented() -> None:
         f"| what a row of Parquet asks | {MAX_ROW_BYTES >> 20} MiB |",
         f"| keys of a row, and of its `body` | {MAX_KEYS:,} |",
         f"| rows | {MAX_ROWS:,} |",
+        f"| the whole input, decompressed or decoded | {MAX_UNPACKED_BYTES >> 30} GiB (",
+        f"or {USUAL_RATIO} times its stored size",
         f"| columns | {MAX_COLUMNS:,} |",
         f"average of a row group | {page_sizes.MAX_VALUES_A_ROW:,} |",
         f"| a page of Parquet, decompressed | {page_sizes.MAX_PAGE_BYTES >> 20} MiB;",
