@@ -14,7 +14,7 @@ from jobs.cli.console import console, note, plural
 from jobs.cli.deadline import parse_deadline
 from jobs.cli.deployment import Deployment, model_name
 from jobs.cli.options import SubmitOptions
-from jobs.errors import JobNotFound, StorageError, UsageError
+from jobs.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from jobs.job_folder import JobFolder
@@ -56,9 +56,7 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
     except BaseException:
         # After a lost answer the job may be there all the same, and needs its folder.
         with contextlib.suppress(Exception):
-            try:
-                deployment.store.job(new.id)
-            except JobNotFound:
+            if not deployment.store.was_inserted(new):
                 folder.remove_all()
         raise
     if job.id == new.id:

@@ -77,6 +77,13 @@ class Store(Work, JobLife):
         attempt = itertools.count()
         return self._database.transact(lambda c: submit.insert_job(c, job, next(attempt) > 0))
 
+    def was_inserted(self, job: NewJob) -> bool:
+        """Whether there is such a job, by its id.
+
+        Unlike `job`, this waits for an insert of it whose commit was sent and not answered.
+        """
+        return self._database.transact(lambda c: submit.was_inserted(c, job))
+
     # ---- read
 
     def now(self) -> datetime:

@@ -32,6 +32,11 @@ def job(connection: Connection, job_id: str) -> JobRecord:
     return job_record(_job_row(connection, job_id))
 
 
+def is_there(connection: Connection, job_id: str) -> bool:
+    """Whether there is a job of that very id."""
+    return connection.scalar(select(jobs.c.id).where(jobs.c.id == job_id)) is not None
+
+
 def list_jobs(connection: Connection, states: Collection[JobState], limit: int) -> list[JobRecord]:
     query = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
     if states:

@@ -13,7 +13,7 @@ from jobs.errors import KeyReused, StateConflict
 from jobs.records import Counts, JobRecord, NewJob, Plan
 from jobs.sqltypes import database_now
 from jobs.states import ChunkState, JobState
-from jobs.store import events
+from jobs.store import events, read
 from jobs.store.row_errors import add_errors
 from jobs.store.rows import ZERO, count_values, insert_unless_there, job_record
 from jobs.tables import AT_SUBMIT, chunks, jobs, windows
@@ -29,35 +29,53 @@ def insert_job(connection: Connection, job: NewJob, again: bool) -> JobRecord:
     Args:
         again: there was an earlier attempt.
     """
-    of_id = select(jobs).where(jobs.c.id == job.id)
-    before = connection.execute(of_id).one_or_none()
-    if before is not None:
-        if again:
-            return job_record(before)
-        raise StateConflict(f"there is a job {job.id} already; a new job needs an id of its own")
-    connection.execute(
-        insert_unless_there(connection, jobs)
-        .values(_job_values(job))
-        .on_conflict_do_nothing(index_elements=[jobs.c.idempotency_key])
-    )
-    inserted = connection.execute(of_id).one_or_none()
-    if inserted is None:
-        return _submitted_before(connection, job)
+    while not _insert_row(connection, job):
+        if read.is_there(connection, job.id):
+            if again:
+                return read.job(connection, job.id)
+            raise StateConflict(
+                f"there is a job {job.id} already; a new job needs an id of its own"
+            )
+        other = _submitted_before(connection, job)
+        if other is not None:
+            return other
+        # It was deleted between these statements, and its key is free again.
     insert_plan(connection, job.id, 1, job.plan)
     add_errors(connection, job.id, 1, AT_SUBMIT, job.plan.rejected_errors)
     refused = f" ({job.plan.rejected} refused)" if job.plan.rejected else ""
     events.record(connection, job.id, events.SUBMITTED, f"rows: {job.plan.total_rows}{refused}")
-    return job_record(inserted)
+    return read.job(connection, job.id)
 
 
-def _submitted_before(connection: Connection, job: NewJob) -> JobRecord:
-    """The job of the same idempotency key.
+def was_inserted(connection: Connection, job: NewJob) -> bool:
+    """Whether there is such a job; an insert of it that is still under way is waited for."""
+    attempt = connection.begin_nested()
+    # Where its commit was sent, and the answer lost, only this waits for the outcome.
+    is_missing = _insert_row(connection, job)
+    attempt.rollback()
+    return not is_missing and read.is_there(connection, job.id)
+
+
+def _insert_row(connection: Connection, job: NewJob) -> bool:
+    """Insert its row of `jobs`; False if there is one of its id, or of its idempotency key."""
+    inserted = connection.execute(
+        insert_unless_there(connection, jobs).values(_job_values(job)).on_conflict_do_nothing(),
+        execution_options={"preserve_rowcount": True},
+    )
+    return bool(inserted.rowcount)
+
+
+def _submitted_before(connection: Connection, job: NewJob) -> JobRecord | None:
+    """The job of the same idempotency key, if there is one.
 
     Raises:
         KeyReused: it is not the same job.
     """
     query = select(jobs).where(jobs.c.idempotency_key == job.idempotency_key)
-    before = job_record(connection.execute(query).one())
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    before = job_record(row)
     if before.fingerprint == job.fingerprint:
         return before
     ours = (job.model, dict(job.options), job.seed)

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
+from jobs.database import Database
 from jobs.errors import KeyReused
 from jobs.records import NewJob
 from jobs.states import JobState
+from jobs.store import Store
 from tests.support.command_line import CommandLine
 from tests.support.job_store import StoreUnderTest, new_job
 
@@ -93,6 +96,32 @@ def test_of_those_at_the_same_instant_one_becomes_a_job(back: StoreUnderTest) ->
         (job_id,) = ids
         assert len(back.store.chunks(job_id)) == 3
     assert len(back.store.list_jobs()) == 10
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)  # SQLite lets one write
+def test_a_key_whose_job_is_deleted_between_two_statements(
+    back: StoreUnderTest, database_url: str
+) -> None:
+    first = back.store.insert_job(keyed("k"))
+    back.complete(first.id)
+    others = Database(database_url)
+    deleted: list[bool] = []
+
+    def delete(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("INSERT INTO jobs ") and not deleted:
+            deleted.append(Store(others).delete_job(first.id))
+
+    event.listen(back.database.engine, "after_cursor_execute", delete)
+    second = keyed("k")
+    try:
+        assert back.store.insert_job(second).id == second.id
+    finally:
+        event.remove(back.database.engine, "after_cursor_execute", delete)
+        others.close()
+    assert deleted == [True]
+    assert [job.id for job in back.store.list_jobs()] == [second.id]
+    assert len(back.store.chunks(second.id)) == 3
 
 
 # ---- the command
