@@ -38,6 +38,17 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, unless it is there, and be sure of its name before it is written to."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    else:
+        sync_folder(path.parent)
+
+
 def discard(temporary: Path) -> None:
     """Remove a file that failed, if it is there and can be removed."""
     # Where the folder itself is the trouble, the error that is on its way says more.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jobs.errors import OutputError, StorageUnavailable
-from jobs.files import below, discard, remove, sync_folder
+from jobs.files import below, discard, make_folder, remove, sync_folder
 from jobs.storage_errors import missing, trouble
 
 
@@ -199,4 +199,4 @@ class JobFolder:
         """Make a folder in that of the job, and those between."""
         between = [folder, *folder.parents]
         for each in reversed(between[: between.index(self.path)]):
-            each.mkdir(exist_ok=True)
+            make_folder(each)

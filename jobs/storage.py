@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from jobs.errors import StorageError
-from jobs.files import below, discard, remove
+from jobs.files import below, discard, make_folder, remove
 from jobs.job_folder import JobFolder
 from jobs.storage_errors import MARKER, away, is_storage, trouble
 
@@ -85,7 +85,7 @@ class Storage:
             self.root.mkdir(parents=True, exist_ok=True)
             if not marker.exists():
                 marker.write_text("The files of pagemill's jobs; see docs/operations.md.\n")
-            job.path.mkdir(exist_ok=True)
+            make_folder(job.path)
         except OSError as error:
             raise job.trouble("make", job.path, error) from error
         return job

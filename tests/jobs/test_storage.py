@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,49 @@ def test_nothing_is_left_of_a_file_that_failed(folder: JobFolder) -> None:
     with pytest.raises(RuntimeError):
         fail()
     assert list(folder.at("x").iterdir()) == []
+
+
+WRITES = {
+    "create": lambda folder: folder.create("a/b/file"),
+    "create_once": lambda folder: folder.create_once("a/b/file", b"x"),
+    "link": lambda folder: folder.link("own", "a/b/file"),
+    "make_folder": lambda folder: folder.make_folder("a/b"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_the_names_of_new_folders_are_flushed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """Else a power cut could take a part that is on the disk, and that SQL names."""
+    unsafe: set[Path] = set()
+    made: list[Path] = []
+    mkdir, fsync = os.mkdir, os.fsync
+
+    def making(path: Path, *arguments: Any) -> None:
+        mkdir(path, *arguments)
+        made.append(Path(path))
+        unsafe.add(Path(path))
+
+    def flushing(descriptor: int) -> None:
+        fsync(descriptor)
+        flushed = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        unsafe.difference_update([path for path in unsafe if path.parent == flushed])
+
+    storage = Storage(str(tmp_path / "storage"))
+    storage.root.mkdir()
+    monkeypatch.setattr(os, "mkdir", making)
+    monkeypatch.setattr(os, "fsync", flushing)
+    folder = storage.new_job("job")
+    assert (made, unsafe) == ([folder.path], set())
+    with folder.create("own") as file:
+        file.write(b"x")
+    written = WRITES[write](folder)
+    if write == "create":
+        with written as file:
+            file.write(b"x")
+    assert made[1:] == [folder.at("a"), folder.at("a/b")]
+    assert unsafe == set()
 
 
 @pytest.mark.parametrize("path", ["../other/x", "/etc/passwd", ".", "a/../../x", "a\0b", "..", ""])
