@@ -40,7 +40,7 @@ def input_digests(folder: JobFolder, plan: Plan) -> list[str]:
     paths = [plan.input_path, *(path for path in rejected if path is not None)]
     digests = []
     for path in paths:
-        with open(folder.at(path), "rb") as file:
+        with folder.open(path) as file:
             digests.append(hashlib.file_digest(file, "sha256").hexdigest())
     return digests
 

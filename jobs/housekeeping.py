@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from jobs.deletion import finish_deletions
-from jobs.errors import JobNotFound, StateConflict
+from jobs.errors import JobNotFound, StateConflict, StorageError
 from jobs.orphans import orphans, remove_orphan
 from jobs.storage import Storage
 from jobs.store import Store
@@ -30,9 +30,20 @@ def keep_house(store: Store, storage: Storage, retention_seconds: float | None) 
             delete_old(store, job.id, retention_seconds)
     finish_deletions(store, storage)
     for name in orphans(store, storage):
-        if remove_orphan(store, storage, name):
-            extra = {"event": "orphan_removed", "job_id": name}
-            log.info("the folder of %s, which was never submitted, is removed", name, extra=extra)
+        _remove_orphan(store, storage, name)
+
+
+def _remove_orphan(store: Store, storage: Storage, name: str) -> None:
+    """Remove it; one that cannot be removed keeps no other from it."""
+    try:
+        removed = remove_orphan(store, storage, name)
+    except StorageError as error:
+        extra = {"event": "orphan_stays", "job_id": name}
+        log.warning("the folder of %s, which was never submitted: %s", name, error, extra=extra)
+        return
+    if removed:
+        extra = {"event": "orphan_removed", "job_id": name}
+        log.info("the folder of %s, which was never submitted, is removed", name, extra=extra)
 
 
 def delete_old(store: Store, job_id: str, retention_seconds: float) -> bool:

@@ -171,6 +171,40 @@ class JobFolder:
         except OSError as error:
             raise self.trouble("write", new, error) from error
 
+    def mark(self, relative: str) -> bool:
+        """Make an empty file, unless there is something of that name; False if there is.
+
+        Of several who try at once, be it with `take`, one succeeds, on every file system.
+        """
+        path = self.at(relative)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            sync_folder(path.parent)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise self.trouble("write", path, error) from error
+        return True
+
+    def take(self, relative: str) -> bool:
+        """Put a folder where others would `mark`; False if one of them was first.
+
+        Taking twice is no different from taking once.
+        """
+        path = self.at(relative)
+        try:
+            path.mkdir()
+            sync_folder(path.parent)
+        except FileExistsError:
+            return path.is_dir()
+        except OSError as error:
+            raise self.trouble("write", path, error) from error
+        return True
+
     def read(self, relative: str) -> bytes:
         with self.open(relative) as file:
             return file.read()

@@ -1,7 +1,7 @@
 """Where everything lies in a job's folder.
 
     <storage>/<job id>/
-        _submitted                     the job was in SQL
+        _submitted                     the job is in SQL, or was about to be (see `jobs.orphans`)
         _input/v1.parquet              the normalized copy: one row group a chunk
         _input/v1-rejected-w00000.parquet   rows of a window that were refused at submit
         _spool/<chunk id>/e3-0007.arrow     finished rows of a running chunk, by lease epoch

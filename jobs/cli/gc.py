@@ -12,6 +12,8 @@ from jobs.cli.deployment import Deployment, opened
 if TYPE_CHECKING:
     from jobs.records import JobRecord
 
+_SHOWN_STRANGERS = 3
+
 
 def gc(
     dry_run: Annotated[
@@ -32,6 +34,7 @@ def gc(
         deleted = _delete_old(deployment, dry_run)
         unfinished = _finish_deletions(deployment, dry_run)
         removed = _remove_orphans(deployment, dry_run)
+        _tell_strangers(deployment)
     be = "would be" if dry_run else "are"
     note(f"{plural(deleted, 'job')} {be} deleted, {plural(removed + unfinished, 'folder')} removed")
 
@@ -77,3 +80,17 @@ def _remove_orphans(deployment: Deployment, dry_run: bool) -> int:
             say(f"{name}  was never submitted")
             done += 1
     return done
+
+
+def _tell_strangers(deployment: Deployment) -> None:
+    from jobs.orphans import strangers
+
+    found = strangers(deployment.store, deployment.storage)
+    if not found:
+        return
+    shown = ", ".join(found[:_SHOWN_STRANGERS])
+    more = ", …" if len(found) > _SHOWN_STRANGERS else ""
+    note(
+        f"{plural(len(found), 'folder')} of jobs that this database does not know: {shown}{more}. "
+        "They stay, as another database may know them; if none does, remove them by hand"
+    )

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import layout
 from jobs.cli.console import console, note, plural
 from jobs.cli.deadline import parse_deadline
 from jobs.cli.deployment import Deployment, model_name
 from jobs.cli.options import SubmitOptions
-from jobs.errors import StorageError, UsageError
+from jobs.errors import UsageError
 
 if TYPE_CHECKING:
     from jobs.job_folder import JobFolder
@@ -33,6 +32,7 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
     Raises:
         JobsError: the file or the options are refused; nothing is left behind.
     """
+    from jobs.orphans import claim_for_submit
     from jobs.submission import prepare
 
     submission = _submission(deployment, options)
@@ -52,6 +52,7 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
         )
     folder = deployment.storage.job(new.folder)
     try:
+        claim_for_submit(folder, new.plan.input_path)
         job = deployment.store.insert_job(new)
     except BaseException:
         # After a lost answer the job may be there all the same, and needs its folder.
@@ -60,8 +61,6 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
                 folder.remove_all()
         raise
     if job.id == new.id:
-        with contextlib.suppress(StorageError):  # only a garbage collection looks at it
-            folder.create_once(layout.SUBMITTED, b"")
         _tell_rows(new, folder)
     else:
         folder.remove_all()

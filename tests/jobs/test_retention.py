@@ -204,8 +204,8 @@ def test_a_submit_that_is_killed_before_its_insert(
     kept = cli.submit({"prompt": "a"})
     code = (
         "import os, sys\n"
-        "from jobs.store import Store\n"
-        "Store.insert_job = lambda self, job: os._exit(9)\n"
+        "from jobs.job_folder import JobFolder\n"
+        "JobFolder.mark = lambda self, name: os._exit(9)\n"
         "from jobs.__main__ import main\n"
         f"sys.argv = ['pagemill', 'submit', {str(cli.home / 'rows.jsonl')!r}, '--model', 'm']\n"
         "main()\n"

@@ -77,6 +77,7 @@ OF_A_RETRY = {
 
 OF_A_SUBMIT = {
     **_writing("the input", r"_input/v1\.parquet"),
+    "the folder is not marked yet": Point("mark", "before"),
     "the job is not in SQL": Point("insert_job", "before"),
     "the job is in SQL": Point("insert_job", "after"),
 }
