@@ -81,7 +81,7 @@ jobs = Table(
     Column("error_message", SafeText),
     # What the job waits for at the moment, in a sentence; NULL while it goes on.
     Column("waiting_for", SafeText),
-    # The version that ended last, as long as its garbage is not removed.
+    # The first version that has ended and whose garbage is not removed.
     Column("garbage_version", Integer),
     *lease(),
     Column("created_at", UtcDateTime, nullable=False),

@@ -239,10 +239,10 @@ class Store(Work, JobLife):
         return self._database.transact(lambda c: finalize.fail_job(c, job_id, code, message, lease))
 
     def garbage(self) -> list[tuple[str, int]]:
-        """(job id, version) of versions that ended and whose garbage may still be there."""
+        """(job id, version): for each job the first version that ended with garbage still there."""
         with self._database.read() as connection:
             return finalize.garbage(connection)
 
     def forget_garbage(self, job_id: str, version: int) -> None:
-        """The garbage of a version is removed."""
+        """The garbage of a version is removed; `garbage` names the next one, if that has ended."""
         self._database.transact(lambda c: finalize.forget_garbage(c, job_id, version))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, exists, select, update
+from sqlalchemy import ColumnElement, Connection, case, exists, func, select, update
 
 from jobs.errors import JobNotFound
 from jobs.records import ChunkLease, Counts, ErrorTally, MergeLease
@@ -154,7 +154,8 @@ def finish_job(
         end_state,
         *ours,
         published_version=lease.version,
-        garbage_version=lease.version,
+        # That of an earlier version may still be there.
+        garbage_version=func.coalesce(jobs.c.garbage_version, lease.version),
         finished_at=database_now(),
         lease_expires_at=None,
         **count_values(counts),
@@ -225,10 +226,11 @@ def garbage(connection: Connection) -> list[tuple[str, int]]:
 
 
 def forget_garbage(connection: Connection, job_id: str, version: int) -> None:
+    of_the_next = case((jobs.c.published_version > version, version + 1), else_=None)
     connection.execute(
         update(jobs)
         .where(jobs.c.id == job_id, jobs.c.garbage_version == version)
-        .values(garbage_version=None)
+        .values(garbage_version=of_the_next)
     )
 
 
