@@ -9,17 +9,16 @@ SQL takes the result of the newest lease only.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import layout
-from jobs.errors import JobsError, OutputError, StorageUnavailable
+from jobs.attempts import attempt, logged
+from jobs.errors import OutputError
 from jobs.garbage import collect
 from jobs.gather import gathered
 from jobs.job_folder import JobFolder
@@ -54,18 +53,20 @@ def drive(store: Store, storage: Storage, owner: str, job_id: str | None = None)
         job_id: look at this job only.
 
     A job whose files do not add up is failed with code `output_incomplete`. Trouble that may
-    pass, such as a full disk, is logged, and the next call tries again once the lease ran out.
+    pass, such as a full disk, is logged, the job says that it waits, and the next call tries again
+    once the lease ran out. So it is with an error that nobody foresaw, but not for ever: after
+    `attempts.MOST_FAILURES` tries of one step the job is failed with code `internal_error`.
     """
     done = 0
     for job, window in store.windows_to_merge():
         if job_id in (None, job):
-            done += _attempt(store, storage, store.claim_window(job, window, owner), merge_window)
+            done += attempt(store, storage, store.claim_window(job, window, owner), merge_window)
     for job in store.jobs_to_finalize():
         if job_id in (None, job):
-            done += _attempt(store, storage, store.claim_finalization(job, owner), finalize_job)
+            done += attempt(store, storage, store.claim_finalization(job, owner), finalize_job)
     for job, version in store.garbage():
         if job_id in (None, job):
-            with _logged(job, "its garbage is not removed yet"):
+            with logged(job, "its garbage is not removed yet"):
                 remove_garbage(store, storage, job, version)
     return done
 
@@ -143,63 +144,6 @@ def remove_garbage(store: Store, storage: Storage, job_id: str, version: int) ->
         collect(folder, version, store.chunks(job_id, version), filter(None, merged))
         storage.check()  # what is gone with the storage is not removed
     store.forget_garbage(job_id, version)
-
-
-def _attempt(
-    store: Store,
-    storage: Storage,
-    lease: MergeLease | None,
-    step: Callable[[Store, Storage, MergeLease], bool],
-) -> int:
-    if lease is None:
-        return 0
-    with _logged(lease.job_id, "not finished yet"):
-        try:
-            with _renewed(store, lease):
-                return int(step(store, storage, lease))
-        except StorageUnavailable as error:
-            store.wait_for(lease.job_id, error.waits_for)
-            raise
-        except OutputError as error:
-            extra = {"event": "job_failed", "job_id": lease.job_id}
-            log.error("job %s: %s", lease.job_id, error, extra=extra)
-            store.fail_job(lease.job_id, "output_incomplete", str(error), lease)
-    return 0
-
-
-@contextlib.contextmanager
-def _logged(job_id: str, what: str) -> Iterator[None]:
-    """One job that cannot be finished must not keep all others from it."""
-    extra = {"event": "job_unfinished", "job_id": job_id}
-    try:
-        yield
-    except JobsError as error:
-        log.warning("job %s: %s, will be tried again: %s", job_id, what, error, extra=extra)
-    except Exception:
-        log.exception("job %s: %s, will be tried again", job_id, what, extra=extra)
-
-
-@contextlib.contextmanager
-def _renewed(store: Store, lease: MergeLease) -> Iterator[None]:
-    """Keep a lease during the block: a large window can take longer than one lasts."""
-    over = threading.Event()
-
-    def renew() -> None:
-        while not over.wait(store.lease_seconds / 3):
-            try:
-                if not store.renew_merge(lease):
-                    return  # taken over; SQL will refuse our result
-            except JobsError as error:
-                extra = {"event": "merge_not_renewed", "job_id": lease.job_id}
-                log.warning("job %s: merge lease not renewed: %s", lease.job_id, error, extra=extra)
-
-    thread = threading.Thread(target=renew, name="merge-lease", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _window(lease: MergeLease) -> WindowSpec:

@@ -186,6 +186,8 @@ def open_parquet(folder: JobFolder, path: str) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(full) as file:
             yield file
+    except MemoryError:  # Arrow's own, too, which is one of its exceptions
+        raise
     except (pa.ArrowException, OSError) as error:
         # A damaged page is an OSError without an errno; trouble of the disk has one.
         if isinstance(error, OSError) and error.errno is not None:

@@ -113,5 +113,7 @@ def _read_segment(
             for batch in reader:
                 batch.validate(full=True)
                 yield batch.cast(RESULT)
+    except MemoryError:  # Arrow's own, too, which is one of its exceptions
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         log.warning("%s is torn or unreadable (%s); its other rows are lost", path, error)

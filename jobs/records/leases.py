@@ -56,6 +56,13 @@ class MergeLease:
     stop_reason: str | None = None
     merged: tuple[str, ...] = ()
 
+    @property
+    def step(self) -> str:
+        """What it is the right to do, in words."""
+        if self.window is None:
+            return "publishing"
+        return f"merging window {self.window.ordinal}"
+
 
 @dataclass(frozen=True, slots=True)
 class Renewal:

@@ -29,7 +29,7 @@ from jobs.records import (
 )
 from jobs.sqltypes import database_now
 from jobs.states import JobState
-from jobs.store import events, finalize, read, submit, sweep, workers
+from jobs.store import events, failures, finalize, read, submit, sweep, workers
 from jobs.store.life import JobLife
 from jobs.store.work import Work
 
@@ -237,6 +237,15 @@ class Store(Work, JobLife):
             False if the job has ended, the lease was lost, or it is finalizing under another one.
         """
         return self._database.transact(lambda c: finalize.fail_job(c, job_id, code, message, lease))
+
+    def count_failure(self, lease: MergeLease, error: str) -> int:
+        """Write down that a merge or a finalization failed in a way that nobody foresaw.
+
+        Returns:
+            How often this step of the job's version has failed so by now, whoever tried it; 0 if
+            the job is gone.
+        """
+        return self._database.transact(lambda c: failures.count_failure(c, lease, error))
 
     def garbage(self) -> list[tuple[str, int]]:
         """(job id, version): for each job the first version that ended with garbage still there."""

@@ -72,7 +72,7 @@ def test_every_label_is_explained() -> None:
 def events() -> dict[str, set[str]]:
     """Fields by event, from every `extra={"event": …}` in the source."""
     found: dict[str, set[str]] = {}
-    ours = [ROOT / "jobs" / f"{name}.py" for name in ("finalize", "periodic", "sweep")]
+    ours = [ROOT / "jobs" / f"{name}.py" for name in ("attempts", "finalize", "periodic", "sweep")]
     ours += [ROOT / "engine" / f"{name}.py" for name in ("micro_batches", "process")]
     for path in [*(ROOT / "worker").glob("*.py"), *ours]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -1,0 +1,141 @@
+"""One try of a merge or of a finalization: its lease is kept, and its failure has consequences.
+
+OutputError             the files are at fault: the job is failed
+the rest of JobsError,  what is around us is at fault, and that may pass: the job says what it
+OSError, MemoryError    waits for, and is tried again
+any other               nobody foresaw it: the same, but a few times only, then the job is failed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+from jobs.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    JobsError,
+    OutputError,
+    StorageUnavailable,
+)
+from jobs.records import MergeLease
+from jobs.storage import Storage
+from jobs.store import Store
+
+log = logging.getLogger("pagemill.finalize")
+
+MOST_FAILURES = 5  # of one step of a version, whoever tried it
+
+
+def attempt(
+    store: Store,
+    storage: Storage,
+    lease: MergeLease | None,
+    step: Callable[[Store, Storage, MergeLease], bool],
+) -> int:
+    """Take a step under its lease; returns whether it was done here, as 0 or 1.
+
+    Args:
+        lease: None where others have it.
+    """
+    if lease is None:
+        return 0
+    with logged(lease.job_id, "not finished yet"):
+        try:
+            with _renewed(store, lease):
+                return int(step(store, storage, lease))
+        except OutputError as error:
+            _fail(store, lease, "output_incomplete", str(error))
+        except DatabaseUnavailable:
+            raise
+        except Exception as error:
+            if not _may_pass(error) and _failed_too_often(store, lease, error):
+                return 0
+            _tell_wait(store, lease, error)
+            raise
+    return 0
+
+
+@contextlib.contextmanager
+def logged(job_id: str, what: str) -> Iterator[None]:
+    """One job that cannot be finished must not keep all others from it."""
+    extra = {"event": "job_unfinished", "job_id": job_id}
+    try:
+        yield
+    except JobsError as error:
+        log.warning("job %s: %s, will be tried again: %s", job_id, what, error, extra=extra)
+    except Exception:
+        log.exception("job %s: %s, will be tried again", job_id, what, extra=extra)
+
+
+@contextlib.contextmanager
+def _renewed(store: Store, lease: MergeLease) -> Iterator[None]:
+    """Keep a lease during the block: a large window can take longer than one lasts."""
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(store.lease_seconds / 3):
+            try:
+                if not store.renew_merge(lease):
+                    return  # taken over; SQL will refuse our result
+            except JobsError as error:
+                extra = {"event": "merge_not_renewed", "job_id": lease.job_id}
+                log.warning("job %s: merge lease not renewed: %s", lease.job_id, error, extra=extra)
+
+    thread = threading.Thread(target=renew, name="merge-lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether it is an error of what is around us, and not of the job or of pagemill."""
+    if isinstance(error, OSError):
+        return error.errno is not None  # else it is pyarrow's, about the content of a file
+    return isinstance(error, (JobsError, MemoryError))
+
+
+def _failed_too_often(store: Store, lease: MergeLease, error: Exception) -> bool:
+    """Count an error that nobody foresaw; fails the job if there were too many."""
+    said = _in_words(error)
+    times = store.count_failure(lease, said)
+    if times < MOST_FAILURES:
+        return False
+    _fail(
+        store,
+        lease,
+        "internal_error",
+        f"{lease.step} failed {times} times, the last time with {said}; the logs of workers and "
+        "beats have the traceback. What was answered is kept: `pagemill results "
+        f"{lease.job_id} --partial` reads it",
+        error,
+    )
+    return True
+
+
+def _tell_wait(store: Store, lease: MergeLease, error: Exception) -> None:
+    if isinstance(error, StorageUnavailable):
+        what = error.waits_for
+    else:
+        what = f"another try, as {lease.step} failed: {_in_words(error)}"
+    # What the database itself refuses is told by the log alone.
+    with contextlib.suppress(DatabaseError):
+        store.wait_for(lease.job_id, what)
+
+
+def _fail(
+    store: Store, lease: MergeLease, code: str, message: str, traced: Exception | None = None
+) -> None:
+    extra = {"event": "job_failed", "job_id": lease.job_id}
+    log.error("job %s: %s", lease.job_id, message, extra=extra, exc_info=traced)
+    store.fail_job(lease.job_id, code, message, lease)
+
+
+def _in_words(error: Exception) -> str:
+    said = str(error)
+    return said if isinstance(error, JobsError) else f"{type(error).__name__}: {said}"
