@@ -53,11 +53,11 @@ def status(
                     follow(deployment, job_id, _json_lines(storage))
                     return
                 with progress_display() as display:
-                    follow(deployment, job_id, telling_why_it_waits(deployment, display))
+                    display = telling_why_it_waits(deployment, display)
+                    progress = follow(deployment, job_id, display) or progress
             except KeyboardInterrupt:
                 note(f"Not watching any more; job {job_id} goes on")
                 raise typer.Exit(INTERRUPTED) from None
-            progress = store.progress(job_id)
         if as_json:
             print(json.dumps(progress_json(progress, storage)))
         else:

@@ -16,6 +16,7 @@ from jobs.cli.deployment import Deployment
 from jobs.cli.watching import POLL_SECONDS, Display, Watched
 from jobs.cli.worker import worker_hint
 from jobs.cli.worker_process import WorkerProcess
+from jobs.errors import DatabaseUnavailable
 from jobs.states import JobState
 from jobs.workers import worker_id_prefix
 
@@ -113,7 +114,8 @@ class Supervisor:
             raise typer.Exit(self._interruptions.exit_code)
         if code < 0:
             name = signal.Signals(-code).name
-            self._deployment.store.requeue_owned(worker_id_prefix(self._worker.pid))
+            with contextlib.suppress(DatabaseUnavailable):  # then its leases have to run out
+                self._deployment.store.requeue_owned(worker_id_prefix(self._worker.pid))
             if self._worker.start_again(rows > self._rows_at_start):
                 note(
                     f"The worker was ended by {name} and is started again; no finished row is lost"

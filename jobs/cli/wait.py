@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from jobs.cli.console import note
-from jobs.cli.deployment import opened
+from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import JobId
 from jobs.cli.shapes import exit_code, summary
 from jobs.cli.watching import follow, is_paused, no_worker, progress_display, telling_why_it_waits
 from jobs.ctrl_c import INTERRUPTED
+from jobs.errors import DatabaseUnavailable
 
 TIMED_OUT = 124  # as timeout(1) ends
 
@@ -42,9 +43,15 @@ def wait(
             note(f"Not waiting any more; job {job_id} goes on (`pagemill cancel {job_id}` ends it)")
             raise typer.Exit(INTERRUPTED) from None
         if ended is None:
-            progress = deployment.store.progress(job_id)
-            hint = is_paused(progress.job) or no_worker(deployment, progress)
-            note(f"Job {job_id} has not ended within {timeout:g} s; {hint or 'it goes on'}")
+            note(f"Job {job_id} has not ended within {timeout:g} s; {_why(deployment, job_id)}")
             raise typer.Exit(TIMED_OUT)
         note(summary(ended.job))
         raise typer.Exit(exit_code(ended.job))
+
+
+def _why(deployment: Deployment, job_id: str) -> str:
+    try:
+        progress = deployment.store.progress(job_id)
+        return is_paused(progress.job) or no_worker(deployment, progress) or "it goes on"
+    except DatabaseUnavailable as error:
+        return f"the {error}"

@@ -93,7 +93,11 @@ def _wants_settling(progress: JobProgress) -> bool:
 
 
 def no_worker(deployment: Deployment, progress: JobProgress) -> str | None:
-    """A sentence, if a job has work that no living worker will do; None if that is not so."""
+    """A sentence, if a job has work that no living worker will do; None if that is not so.
+
+    Raises:
+        DatabaseError: it cannot be reached.
+    """
     job = progress.job
     if progress.workers_alive or job.state not in HAS_WORK or job.paused_at is not None:
         return None
@@ -133,9 +137,11 @@ def telling_why_it_waits(deployment: Deployment, display: Display) -> Display:
         elif without_since is None:
             without_since = time.monotonic()
         elif not told and time.monotonic() - without_since >= PATIENCE_SECONDS:
-            told = True
-            if sentence := no_worker(deployment, progress):
-                note(sentence)
+            with contextlib.suppress(DatabaseUnavailable):  # which the next look meets as well
+                sentence = no_worker(deployment, progress)
+                told = True
+                if sentence:
+                    note(sentence)
         display(progress)
 
     return show

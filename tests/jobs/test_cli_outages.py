@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.cli import watching
+from jobs.errors import DatabaseUnavailable
+from jobs.store import Store
 from tests.support import postgres
 from tests.support.command_line import CommandLine
 from tests.support.deployment import Deployment, wait_for
@@ -84,6 +87,66 @@ def test_waiting_outlasts_a_database_that_is_away(tmp_path):
             assert "cancelled" in waiting.stderr.read()
     finally:
         postgres.drop_database(url)
+
+
+def failing_at_first(monkeypatch, method, times):
+    """Let a method of the store find the database away so often."""
+    real = getattr(Store, method)
+    asked = []
+
+    def ask(self, *arguments, **options):
+        asked.append(method)
+        if len(asked) <= times:
+            raise DatabaseUnavailable("database: it is away")
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Store, method, ask)
+
+
+@pytest.mark.parametrize("times", [1, 10**6], ids=["once", "for ever"])
+@pytest.mark.parametrize("command", ["wait", "status"])
+def test_a_database_that_is_away_when_it_is_asked_who_lives(cli, monkeypatch, command, times):
+    job = cli.submit({"prompt": "a"})
+    monkeypatch.setattr(watching, "PATIENCE_SECONDS", 0.0)
+    failing_at_first(monkeypatch, "workers", times)
+    if command == "wait":
+        _, err = cli("wait", job, "--timeout", "1", expect=124)
+        assert f"{job} has not ended within 1 s; " in err
+        assert ("the database: it is away" in err) == (times > 1)
+    else:
+        cancel_later(cli, job, monkeypatch)
+        _, err = cli("status", job, "--watch")
+    assert err.count("\nno worker of the-model is alive") == (1 if times == 1 else 0)
+
+
+def cancel_later(cli, job, monkeypatch):
+    """Cancel the job when it was looked at some times."""
+    real = Store.progress
+    looked = []
+
+    def look(self, job_id):
+        looked.append(job_id)
+        if len(looked) == 5:
+            self.request_cancel(job)
+        return real(self, job_id)
+
+    monkeypatch.setattr(Store, "progress", look)
+
+
+def test_a_database_that_is_away_when_the_time_of_wait_is_over(cli, monkeypatch):
+    job = cli.submit({"prompt": "a"})
+    real = Store.progress
+    looked = []
+
+    def away_after_a_look(self, job_id):
+        looked.append(1)
+        if len(looked) > 1:
+            raise DatabaseUnavailable("database: it is away")
+        return real(self, job_id)
+
+    monkeypatch.setattr(Store, "progress", away_after_a_look)
+    _, err = cli("wait", job, "--timeout", "0.5", expect=124)
+    assert f"{job} has not ended within 0.5 s; the database: it is away" in err
 
 
 @pytest.mark.quick
