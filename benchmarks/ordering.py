@@ -52,7 +52,7 @@ class Costs:
 
 def arrival_order(config: SchedulerConfig) -> Scheduler:
     """Groups of equal prefixes and then arrival."""
-    return Scheduler(config, WaitingQueue(config.block_size))
+    return Scheduler(config, waiting=WaitingQueue(config.block_size))
 
 
 def synthetic(lengths: Callable[[random.Random], int], rows: int) -> list[Request]:

@@ -10,6 +10,7 @@ from engine.scheduler_config import SchedulerConfig
 from engine.scheduler_stats import Counters
 from engine.sequence import Sequence, SequenceStatus
 from engine.step_plan import StepPlan
+from engine.swap import Swap
 from engine.waiting import WaitingQueue
 
 
@@ -27,12 +28,14 @@ class Admission:
         waiting: WaitingQueue,
         running: list[Sequence],
         counts: Counters,
+        swap: Swap,
     ) -> None:
         self._config = config
         self._blocks = blocks
         self._waiting = waiting
         self._running = running
         self._counts = counts
+        self._swap = swap
 
     def fill(self, plan: StepPlan) -> None:
         """Admit sequences in the queue's order, and plan their first tokens."""
@@ -51,6 +54,7 @@ class Admission:
             if not self._blocks.admit(sequence, self._reserve(sequence, growth)):
                 break
             self._waiting.pop()
+            self._swap.swap_in(sequence)
             growth.add(sequence)
             self._enter_batch(sequence)
             plan.add_chunk(sequence)
@@ -58,15 +62,16 @@ class Admission:
     def _reserve(self, sequence: Sequence, growth: Growth) -> int:
         """Blocks that must stay available when a sequence is admitted, for all to grow.
 
-        At least one for each, so that nobody is preempted in the next step. A sequence that
-        would run alone needs no such care: it fits into the pool.
+        At least one for each, so that nobody is preempted in the next step, and the watermark.
+        A sequence that would run alone needs no such care: it fits into the pool.
         """
         if not self._running:
             return 0
+        least = max(len(self._running) + 1, self._config.watermark_blocks)
         if not self._config.reserve_growth:
-            return len(self._running) + 1
+            return least
         left = self._blocks.pool.num_available - self._blocks.blocks_for(sequence.num_tokens)
-        return max(len(self._running) + 1, growth.reserve_for(sequence, left))
+        return max(least, growth.reserve_for(sequence, left))
 
     def _enter_batch(self, sequence: Sequence) -> None:
         sequence.status = SequenceStatus.RUNNING

@@ -54,13 +54,19 @@ class Batch:
     Attributes:
         step: counts the steps of a scheduler from 1.
         sequences: decodes first, then prompt chunks.
+        swap_out: KV blocks to copy to host blocks, before anything else of the step: the copies
+            below may write to their sources.
         copies: blocks to copy in all layers before anything is written; all sources are read
             before a target is written.
+        swap_in: host blocks to copy to KV blocks, after those copies, which may read the
+            targets, and before anything is computed.
     """
 
     step: int
     sequences: tuple[ScheduledSequence, ...]
     copies: tuple[BlockCopy, ...] = ()
+    swap_out: tuple[BlockCopy, ...] = ()
+    swap_in: tuple[BlockCopy, ...] = ()
 
     @property
     def num_tokens(self) -> int:

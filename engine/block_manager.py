@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from engine.blocks import BlockCopy, BlockPool, BlockTable
@@ -40,6 +41,8 @@ class BlockManager:
         sequence.prefix_node, sequence.prefix_depth, pending = self.tree.descend(
             node, depth, limit, lambda index: self._block_tokens(sequence, index)
         )
+        if sequence.swapped is not None and sequence.swapped.holds(sequence.prefix_depth):
+            return None  # it has a copy of its own
         return pending
 
     def admit(self, sequence: Sequence, reserve: int) -> bool:
@@ -92,6 +95,15 @@ class BlockManager:
             return False
         return True
 
+    def lacks_room(self, sequence: Sequence) -> bool:
+        """Whether `grow` is needed before all of its tokens can be written."""
+        return len(sequence.block_table) * self.block_size < sequence.num_tokens
+
+    def num_shared(self, sequence: Sequence) -> int:
+        """Blocks of a sequence that others hold too; they are the first of its table."""
+        references = self.pool.references
+        return bisect_left(sequence.block_table.ids, True, key=lambda b: references(b) == 1)
+
     def publish(self, sequence: Sequence) -> None:
         """Enter the blocks that a retired step has filled into the tree."""
         assert self.tree is not None
@@ -131,10 +143,12 @@ class BlockManager:
         sequence.publish_at = NEVER
         sequence.block_table.release()
         sequence.num_computed_tokens = 0
+        sequence.gap = None
 
     def _partly_shared(self, sequence: Sequence) -> tuple[int, int]:
         """The block that begins with the sequence's next tokens, and how many of them it holds."""
-        if self.tree is None:
+        swapped = sequence.swapped
+        if self.tree is None or (swapped and swapped.holds(sequence.prefix_depth)):
             return 0, 0
         assert sequence.prefix_node is not None
         start = sequence.prefix_depth * self.block_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -28,6 +29,9 @@ class EngineConfig:
         gpu_memory_utilization: share of the device's memory that the engine may use.
         cpu_kv_cache_bytes: upper bound of the KV pool on a CPU, where the memory is shared
             with everything else that the machine does.
+        swap_space: GiB of host memory, at most, for the KV of preempted sequences; with 0 it is
+            always computed again.
+        watermark: share of the KV pool that stays free when a sequence is admitted beside others.
         max_model_len: longest sequence (prompt and answer); None is the model's own limit.
         max_num_seqs: most sequences that run at once.
         max_num_batched_tokens: token budget of a step; None is 512 on a CPU, 8192 on a GPU.
@@ -44,6 +48,8 @@ class EngineConfig:
     kv_cache_dtype: str = "auto"
     gpu_memory_utilization: float = 0.90
     cpu_kv_cache_bytes: int = 4 * GIB
+    swap_space: float = 4.0
+    watermark: float = 0.01
     max_model_len: int | None = None
     max_num_seqs: int = 256
     max_num_batched_tokens: int | None = None
@@ -66,6 +72,14 @@ class EngineConfig:
             raise ConfigError(
                 f"gpu_memory_utilization is {self.gpu_memory_utilization}; it must be over 0 "
                 "and at most 1"
+            )
+        if not 0 <= self.swap_space < math.inf:
+            raise ConfigError(
+                f"swap_space is {self.swap_space}; it must be a number of GiB, 0 or more"
+            )
+        if not 0 <= self.watermark < 1:
+            raise ConfigError(
+                f"watermark is {self.watermark}; it must be 0 or more and less than 1"
             )
         for name in ("num_blocks", "max_model_len", "max_num_batched_tokens", "threads"):
             value = getattr(self, name)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from engine.batch import Batch, SampledToken
 from engine.config import EngineConfig
 from engine.detokenizer import StopStringWatch, decode, load_tokenizer
 from engine.errors import ROW_ERRORS, ConfigError, EngineError, RequestError
@@ -24,6 +25,7 @@ from engine.runner import Runner
 from engine.scheduler import Scheduler, SchedulerConfig
 from engine.sequence import Sequence
 from engine.step_times import StepTimes
+from engine.swap_pool import open_swap_pool
 from engine.time_limits import TimeLimits
 from engine.token_texts import TokenTexts
 
@@ -79,8 +81,12 @@ class Engine:
             self.loaded.config, num_blocks, config.block_size, kv_format, self.loaded.device
         )
         self.runner = Runner(self.loaded, self.kv_cache, threads=config.threads)
+        swap_pool, self._swap_cost = open_swap_pool(config, self.kv_cache)
         self._steps = MicroBatches(
-            lambda batch: self.runner.execute(batch), self.kv_cache.copy_blocks, budget
+            lambda batch: self.runner.execute(batch),
+            self.kv_cache.copy_blocks,
+            budget,
+            swap_pool,
         )
         self.scheduler = Scheduler(
             SchedulerConfig(
@@ -92,7 +98,10 @@ class Engine:
                 eos_token_ids=self.loaded.eos_token_ids,
                 enable_prefix_caching=config.enable_prefix_caching,
                 reserve_growth=on_cpu,
-            )
+                watermark=config.watermark,
+                swap_blocks=swap_pool.num_blocks,
+            ),
+            self._swap_cost,
         )
         self._watches: dict[str, StopStringWatch] = {}
         self._texts = TokenTexts(self.tokenizer)
@@ -161,7 +170,7 @@ class Engine:
         if on_planned is not None:
             on_planned(self.scheduler.running_sequences)
         self._limits.begin(batch)
-        for sequence in self.scheduler.retire(batch, self._steps.execute(batch)):
+        for sequence in self.scheduler.retire(batch, self._compute(batch)):
             if self._found_stop_string(sequence) and sequence.finish_reason is None:
                 self.scheduler.finish(sequence.request_id, FinishReason.STOP)
             if sequence.finish_reason is not None:
@@ -170,6 +179,12 @@ class Engine:
             self.scheduler.check_invariants()
         self._times.add(time.perf_counter() - began)
         return outputs
+
+    def _compute(self, batch: Batch) -> list[SampledToken]:
+        began = time.perf_counter()
+        sampled = self._steps.execute(batch)
+        self._swap_cost.observe(batch.num_tokens, time.perf_counter() - began)
+        return sampled
 
     def _end_overdue(self) -> list[RequestOutput]:
         ended = (

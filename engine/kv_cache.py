@@ -58,15 +58,52 @@ class KVCache:
     def layer(self, index: int) -> LayerKV:
         return self.layers[index]
 
+    @property
+    def device(self) -> torch.device:
+        return self.layers[0].keys.device
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block: its keys and values in all layers."""
+        return 2 * len(self.layers) * self.layers[0].keys[0].nbytes
+
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy whole blocks in all layers, as if at the same moment."""
         if not copies:
             return
-        device = self.layers[0].keys.device
-        sources = torch.tensor([copy.source for copy in copies]).to(device, non_blocking=True)
-        targets = torch.tensor([copy.target for copy in copies]).to(device, non_blocking=True)
+        sources = self._on_device([copy.source for copy in copies])
+        targets = self._on_device([copy.target for copy in copies])
         for layer in self.layers:
             copy_blocks(layer, sources, targets)
+
+    def empty_blocks(self, count: int) -> torch.Tensor:
+        """Room for whole blocks beside the cache: [count, num_layers, 2, numbers of a block].
+
+        Keys come before values, and their numbers as they lie in the cache; the bits are
+        arbitrary.
+        """
+        keys = self.layers[0].keys
+        shape = count, len(self.layers), 2, keys[0].numel()
+        return torch.empty(shape, dtype=keys.dtype, device=keys.device)
+
+    def read_blocks(self, blocks: Sequence[int]) -> torch.Tensor:
+        """Copies of whole blocks, as in `empty_blocks`."""
+        ids = self._on_device(blocks)
+        found = self.empty_blocks(len(blocks))
+        for number, layer in enumerate(self.layers):
+            for part, stored in enumerate((layer.keys, layer.values)):
+                found[:, number, part] = stored.view(self.num_blocks, -1).index_select(0, ids)
+        return found
+
+    def write_blocks(self, blocks: Sequence[int], numbers: torch.Tensor) -> None:
+        """Overwrite whole blocks with what `read_blocks` gave."""
+        ids = self._on_device(blocks)
+        for number, layer in enumerate(self.layers):
+            for part, stored in enumerate((layer.keys, layer.values)):
+                stored.view(self.num_blocks, -1).index_copy_(0, ids, numbers[:, number, part])
+
+    def _on_device(self, blocks: Sequence[int]) -> torch.Tensor:
+        return torch.tensor(blocks, dtype=torch.int64).to(self.device, non_blocking=True)
 
 
 def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:

@@ -25,6 +25,7 @@ logger = logging.getLogger("pagemill.engine")
 
 # The rest of a host's free memory stays for activations, the worker and everything else.
 _HOST_SHARE = 0.5
+_SWAP_SHARE = 0.25
 
 
 def size_kv_pool(
@@ -81,12 +82,26 @@ def size_kv_pool(
     return num_blocks
 
 
+def size_swap_space(config: EngineConfig, block_bytes: int) -> int:
+    """Choose the number of host blocks for preempted sequences.
+
+    They are `swap_space` GiB, but at most a quarter of the memory that is free on the host and
+    within the control group's limit.
+    """
+    wanted = int(config.swap_space * GIB)
+    return min(wanted, int(_free_host_bytes() * _SWAP_SHARE)) // block_bytes
+
+
 def _host_bytes(bound: int) -> int:
+    return min(bound, int(_free_host_bytes() * _HOST_SHARE))
+
+
+def _free_host_bytes() -> int:
     free = psutil.virtual_memory().available
     headroom = cgroup_headroom(Path("/"))
     if headroom is not None:
         free = min(free, headroom)
-    return min(bound, int(free * _HOST_SHARE))
+    return free
 
 
 def _gpu_bytes(

@@ -123,8 +123,10 @@ class EngineStats:
         blocks_used: KV blocks that sequences hold.
         blocks_cached: blocks kept for the prefix cache alone, taken back when needed.
         blocks_total: size of the KV pool.
-        steps, prompt_tokens, cached_tokens, generated_tokens, preemptions: counts since the
-            start; see `engine.scheduler_stats.SchedulerStats`.
+        swap_blocks_used: host blocks that preempted requests hold.
+        swap_blocks_total: size of the swap space.
+        steps, prompt_tokens, cached_tokens, generated_tokens, preemptions, swap_outs, swap_ins:
+            counts since the start; see `engine.scheduler_stats.SchedulerStats`.
         step_seconds: time spent in steps since the start.
         step_buckets: how many steps took at most each of `STEP_BUCKETS` seconds; not cumulative,
             and one more for the longer ones.
@@ -136,11 +138,15 @@ class EngineStats:
     blocks_used: int = 0
     blocks_cached: int = 0
     blocks_total: int = 0
+    swap_blocks_used: int = 0
+    swap_blocks_total: int = 0
     steps: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
     preemptions: int = 0
+    swap_outs: int = 0
+    swap_ins: int = 0
     step_seconds: float = 0.0
     step_buckets: tuple[int, ...] = ()
     out_of_memory: int = 0

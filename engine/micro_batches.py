@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -29,6 +29,15 @@ _Given = TypeVar("_Given")
 _Got = TypeVar("_Got")
 Execute = Callable[[Batch], list[SampledToken]]
 Copy = Callable[[tuple[BlockCopy, ...]], None]
+
+
+class BlockSwap(Protocol):
+    """Copies blocks to host memory and back; to do it again gives the same."""
+
+    def swap_out(self, copies: tuple[BlockCopy, ...]) -> None: ...
+
+    def swap_in(self, copies: tuple[BlockCopy, ...]) -> None: ...
+
 
 # Steps that the limit cut after which twice the limit is tried; again twice as many of them each
 # time that it is tried in vain.
@@ -93,14 +102,18 @@ class MicroBatches:
         execute: computes a batch without copies at once.
         copy: copies blocks.
         whole: most tokens of a step.
+        swap: needed for batches that swap.
 
     Attributes:
         failures: times that memory ran out.
     """
 
-    def __init__(self, execute: Execute, copy: Copy, whole: int) -> None:
+    def __init__(
+        self, execute: Execute, copy: Copy, whole: int, swap: BlockSwap | None = None
+    ) -> None:
         self._execute = execute
         self._copy = copy
+        self._swap = swap
         self._size = StepSize(whole)
         self.failures = 0
 
@@ -113,12 +126,12 @@ class MicroBatches:
         """
         before = self.failures
         waits = list(WAIT_SECONDS)
-        self._copy_all(batch.copies, waits)
+        self._move_blocks(batch, waits)
         sampled: list[SampledToken] = []
         left = batch.sequences
         while left:
             piece, rest = _cut(left, self._size.limit)
-            part = replace(batch, sequences=piece, copies=())
+            part = replace(batch, sequences=piece, copies=(), swap_out=(), swap_in=())
             tokens = self._try(self._execute, part)
             if tokens is not None:
                 sampled += tokens
@@ -137,16 +150,41 @@ class MicroBatches:
             _warn(batch, self._size.limit, sampled)
         return sampled
 
-    def _copy_all(self, copies: tuple[BlockCopy, ...], waits: list[float]) -> None:
-        """Copy blocks, before anything of the step is written to their sources.
+    def _move_blocks(self, batch: Batch, waits: list[float]) -> None:
+        """All copies of a step, in the order that `Batch` asks for.
 
         Raises:
             MemoryError: there is none for a single one.
         """
+        if batch.swap_out:
+            assert self._swap is not None
+            self._copy_all(self._swap.swap_out, batch.swap_out, waits)
+        self._copy_all(self._copy, batch.copies, waits, _repeatable)
+        if batch.swap_in:
+            assert self._swap is not None
+            self._copy_all(self._swap.swap_in, batch.swap_in, waits)
+
+    def _copy_all(
+        self,
+        copy: Copy,
+        copies: tuple[BlockCopy, ...],
+        waits: list[float],
+        repeatable: Callable[[tuple[BlockCopy, ...]], tuple[BlockCopy, ...]] = lambda group: group,
+    ) -> None:
+        """Copy blocks, as many at once as memory allows.
+
+        Args:
+            repeatable: the first of some copies that may be done again after they failed.
+        """
+
+        def copied(group: tuple[BlockCopy, ...]) -> bool:
+            copy(group)
+            return True
+
         size = len(copies)
         while copies:
-            group = _repeatable(copies[:size])
-            if self._try(self._copied, group):
+            group = repeatable(copies[:size])
+            if self._try(copied, group):
                 copies = copies[len(group) :]
             elif len(group) > 1:
                 size = -(-len(group) // 2)
@@ -154,10 +192,6 @@ class MicroBatches:
                 _wait(waits.pop(0))
             else:
                 raise MemoryError("there is no memory to copy a KV block")
-
-    def _copied(self, group: tuple[BlockCopy, ...]) -> bool:
-        self._copy(group)
-        return True
 
     def _try(self, run: Callable[[_Given], _Got], given: _Given) -> _Got | None:
         """What something gives; None if memory ran out."""

@@ -16,10 +16,17 @@ from engine.errors import EngineError, RequestError
 from engine.preemption import Preemption
 from engine.request import FinishReason, Request
 from engine.scheduler_config import SchedulerConfig
-from engine.scheduler_invariants import check_batch, check_blockers, check_nobody_is_lost
+from engine.scheduler_invariants import (
+    check_batch,
+    check_blockers,
+    check_nobody_is_lost,
+    check_swapped,
+)
 from engine.scheduler_stats import Counters, SchedulerStats
 from engine.sequence import Sequence, SequenceStatus
 from engine.step_plan import StepPlan
+from engine.swap import Swap
+from engine.swap_cost import SwapCost
 from engine.waiting import WaitingQueue
 
 __all__ = ["Scheduler", "SchedulerConfig", "SchedulerStats"]
@@ -32,10 +39,17 @@ class Scheduler:
     Not thread-safe.
 
     Args:
+        swap_cost: when a preempted sequence is swapped rather than computed again; by default
+            whenever there is room in the swap space.
         waiting: an empty queue of another order than the scheduler's own.
     """
 
-    def __init__(self, config: SchedulerConfig, waiting: WaitingQueue | None = None) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        swap_cost: SwapCost | None = None,
+        waiting: WaitingQueue | None = None,
+    ) -> None:
         self.config = config
         caching = config.enable_prefix_caching
         self._blocks = BlockManager(
@@ -52,7 +66,8 @@ class Scheduler:
         self._ended_in_flight: list[Sequence] = []
         self._arrivals = 0
         self._counts = Counters()
-        state = self._blocks, self._waiting, self._running, self._counts
+        self._swap = Swap(self._blocks, config.swap_blocks, swap_cost or SwapCost(), self._counts)
+        state = self._blocks, self._waiting, self._running, self._counts, self._swap
         self._admission = Admission(config, *state)
         self._preemption = Preemption(*state)
 
@@ -75,7 +90,7 @@ class Scheduler:
 
     @property
     def stats(self) -> SchedulerStats:
-        return self._counts.snapshot(self._blocks.pool)
+        return self._counts.snapshot(self._blocks.pool, self._swap.space)
 
     def add(self, request: Request) -> None:
         """Queue a request.
@@ -102,6 +117,7 @@ class Scheduler:
             root=tree.root if tree is not None else None,
             max_output_tokens=longest_answer,
             stop_token_ids=stop.union(params.stop_token_ids) if params.stop_token_ids else stop,
+            wave=self._counts.steps,
         )
         self._arrivals += 1
         self._sequences[sequence.request_id] = sequence
@@ -146,13 +162,14 @@ class Scheduler:
                 f"step {self._counts.steps} has not been retired; call retire() before the next "
                 "schedule()"
             )
+        self._preemption.make_room()
         plan = StepPlan(self.config.max_num_batched_tokens)
-        for sequence in self._plan_decodes(plan):
-            if plan.budget:
-                plan.add_chunk(sequence)
+        plan.add_running(self._running)
         self._admission.fill(plan)
         self._counts.steps += bool(plan.planned)
-        batch = Batch(self._counts.steps, tuple(plan.planned), self._blocks.take_copies())
+        swap_out, swap_in = self._swap.take_copies()
+        copies = self._blocks.take_copies()
+        batch = Batch(self._counts.steps, tuple(plan.planned), copies, swap_out, swap_in)
         if batch:
             self._in_flight = batch, plan.sequences
         return batch
@@ -222,34 +239,17 @@ class Scheduler:
         check_batch(self._running, self.config.max_num_seqs)
         check_nobody_is_lost(self._running, list(self._waiting), self._sequences)
         check_blockers(self._waiting.blockers, holders)
-
-    def _plan_decodes(self, plan: StepPlan) -> list[Sequence]:
-        """Plan one token for each decoding sequence; returns those that still prefill.
-
-        Sequences are served by rank, and the last of them are preempted, so none that was
-        planned already loses its blocks. The budget suffices: a sequence is admitted only when
-        one token for each that runs leaves some of it.
-        """
-        running, block_size = self._running, self.config.block_size
-        make_room = self._preemption.make_room
-        prefills: list[Sequence] = []
-        index = 0
-        while index < len(running):
-            sequence = running[index]
-            computed = sequence.num_computed_tokens
-            if sequence.num_tokens - computed > 1:
-                prefills.append(sequence)
-            elif computed < len(sequence.block_table) * block_size or make_room(sequence):
-                plan.add_decode(sequence)
-            index += 1
-        return prefills
+        check_swapped(self._running, self._waiting, self._swap.space)
 
     def _advance(
         self, planned: ScheduledSequence, sequence: Sequence, token: SampledToken | None
     ) -> None:
         """Apply a step with sound logits to one sequence."""
-        sequence.num_computed_tokens += len(planned.token_ids)
-        if sequence.num_computed_tokens >= sequence.publish_at:
+        computed = planned.end
+        if sequence.gap is not None and computed == sequence.gap[0]:
+            computed, sequence.gap = sequence.gap[1], None
+        sequence.num_computed_tokens = computed
+        if computed >= sequence.publish_at:
             self._blocks.publish(sequence)
         if token is None:
             return
@@ -303,6 +303,7 @@ class Scheduler:
         self._mark_ended(sequence, reason)
         if not runs:
             self._waiting.discard(sequence)
+            self._swap.forget(sequence)
             return
         self._running.remove(sequence)
         # The device may still write to the blocks of a sequence in flight.

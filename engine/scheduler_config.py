@@ -24,6 +24,9 @@ class SchedulerConfig:
         reserve_growth: admit a sequence of known length only if it can grow to its end without
             a preemption. It saves computing tokens again and costs places in the batch: right
             where a token is dear beside a step, as on a CPU.
+        watermark: share of the pool that stays available when a sequence is admitted beside
+            others, and at least a block for each: room to grow before anybody is preempted.
+        swap_blocks: host blocks for the KV of preempted sequences.
     """
 
     num_blocks: int
@@ -34,6 +37,8 @@ class SchedulerConfig:
     eos_token_ids: frozenset[int]
     enable_prefix_caching: bool = True
     reserve_growth: bool = True
+    watermark: float = 0.01
+    swap_blocks: int = 0
 
     def __post_init__(self) -> None:
         for name in (
@@ -46,6 +51,18 @@ class SchedulerConfig:
             value = getattr(self, name)
             if value < 1:
                 raise ConfigError(f"{name} is {value}; it must be 1 or more")
+        if self.swap_blocks < 0:
+            raise ConfigError(f"swap_blocks is {self.swap_blocks}; it must be 0 or more")
+        if not 0 <= self.watermark < 1:
+            raise ConfigError(
+                f"watermark is {self.watermark}; it must be a share of the pool, 0 or more and "
+                "less than 1"
+            )
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks that stay available when a sequence is admitted beside others."""
+        return int(self.watermark * self.num_blocks)
 
     @property
     def tokens_per_place(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from engine.errors import InvariantError
 from engine.prefix_tree import PrefixNode
 from engine.sequence import Sequence, SequenceStatus
+from engine.swap_space import SwapSpace
 
 
 def check_batch(running: list[Sequence], max_num_seqs: int) -> None:
@@ -51,3 +52,15 @@ def check_blockers(blockers: Iterable[PrefixNode], computing: Iterable[Sequence]
     for node in blockers:
         if node.pending and node not in leading:
             raise InvariantError("a sequence waits for a block that nobody computes")
+
+
+def check_swapped(running: list[Sequence], waiting: Iterable[Sequence], space: SwapSpace) -> None:
+    """Verify that host blocks are held by waiting sequences alone, each by one.
+
+    Raises:
+        InvariantError: says which is not.
+    """
+    for sequence in running:
+        if sequence.swapped is not None:
+            raise InvariantError(f"{sequence.request_id!r} runs, but holds host blocks")
+    space.check_invariants(s.swapped for s in waiting if s.swapped is not None)

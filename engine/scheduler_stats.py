@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from engine.blocks import BlockPool
+from engine.swap_space import SwapSpace
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStats:
-    """Counts since the start, and how the KV pool stands now.
+    """Counts since the start, and how the KV pool and the swap space stand now.
 
     Attributes:
         steps: batches that were planned.
@@ -17,9 +18,14 @@ class SchedulerStats:
         cached_tokens: those of them that were found in the prefix cache.
         generated_tokens: tokens that requests were given.
         preemptions: times a sequence lost its blocks to another.
+        swap_outs: those of them whose KV was kept in host memory; that of the others is
+            computed again.
+        swap_ins: times that such a sequence came back into the batch.
         blocks_used: blocks that sequences hold.
         blocks_cached: blocks kept for the prefix cache alone, taken back when needed.
         blocks_total: size of the pool.
+        swap_blocks_used: host blocks that preempted sequences hold.
+        swap_blocks_total: size of the swap space.
     """
 
     steps: int = 0
@@ -27,9 +33,13 @@ class SchedulerStats:
     cached_tokens: int = 0
     generated_tokens: int = 0
     preemptions: int = 0
+    swap_outs: int = 0
+    swap_ins: int = 0
     blocks_used: int = 0
     blocks_cached: int = 0
     blocks_total: int = 0
+    swap_blocks_used: int = 0
+    swap_blocks_total: int = 0
 
 
 @dataclass(slots=True)
@@ -41,15 +51,15 @@ class Counters:
     cached_tokens: int = 0
     generated_tokens: int = 0
     preemptions: int = 0
+    swap_outs: int = 0
+    swap_ins: int = 0
 
-    def snapshot(self, pool: BlockPool) -> SchedulerStats:
+    def snapshot(self, pool: BlockPool, swap_space: SwapSpace) -> SchedulerStats:
         return SchedulerStats(
-            self.steps,
-            self.prompt_tokens,
-            self.cached_tokens,
-            self.generated_tokens,
-            self.preemptions,
-            pool.num_used,
-            pool.num_cached,
-            pool.num_blocks,
+            **asdict(self),
+            blocks_used=pool.num_used,
+            blocks_cached=pool.num_cached,
+            blocks_total=pool.num_blocks,
+            swap_blocks_used=swap_space.num_used,
+            swap_blocks_total=swap_space.num_blocks,
         )

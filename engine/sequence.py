@@ -9,6 +9,7 @@ from engine.blocks import BlockPool, BlockTable
 from engine.prefix_tree import BlockTokens, PrefixNode
 from engine.prompt_work import PromptProgress, PromptWork
 from engine.request import FinishReason, Request
+from engine.swap_space import SwappedBlocks
 from engine.task import Embed, Pooling, Score
 
 NEVER = 1 << 62
@@ -25,6 +26,7 @@ class Sequence:
 
     Attributes:
         arrival: counts the requests of a scheduler; the lower came first.
+        wave: steps that had been planned when it came; those of one wave came together.
         rank: sorts sequences from the first to the last to be served.
         output_token_ids: generated tokens, the one that stopped it included.
         logprobs: of each of `output_token_ids`; empty where the request asks for none.
@@ -42,6 +44,10 @@ class Sequence:
         shared_blocks: blocks of its table that others had computed when it was admitted.
         publish_at: number of computed tokens at which its next block enters the tree.
         prompt: what it wants of its prompt and has got of it; None where it wants nothing.
+        swapped: what it keeps in host memory while it waits; None if nothing.
+        gap: where a prefix that it shared has to be computed again, and what follows has come
+            back from host memory: the end of that prefix, and the tokens that are in the cache
+            once it is computed.
         waiting_place: sorts the sequences that wait for their first admission; the waiting
             queue sets it.
     """
@@ -52,6 +58,7 @@ class Sequence:
         "cached_tokens",
         "error_code",
         "finish_reason",
+        "gap",
         "leading",
         "logprobs",
         "max_output_tokens",
@@ -69,7 +76,9 @@ class Sequence:
         "shared_blocks",
         "status",
         "stop_token_ids",
+        "swapped",
         "waiting_place",
+        "wave",
     )
 
     def __init__(
@@ -81,10 +90,12 @@ class Sequence:
         root: PrefixNode | None,
         max_output_tokens: int,
         stop_token_ids: frozenset[int],
+        wave: int = 0,
     ) -> None:
         self.request = request
         self.request_id = request.request_id
         self.arrival = arrival
+        self.wave = wave
         self.rank = (-request.priority, arrival)
         self.prompt_token_ids = request.token_ids
         if isinstance(request.task, Score):
@@ -105,6 +116,8 @@ class Sequence:
         self.prefix_depth = 0
         self.leading: list[PrefixNode] = []
         self.shared_blocks = 0
+        self.swapped: SwappedBlocks | None = None
+        self.gap: tuple[int, int] | None = None
         self.waiting_place = (0, 0, arrival)
         self.publish_at = NEVER
 

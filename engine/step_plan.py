@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from engine.batch import ScheduledSequence
 from engine.sequence import Sequence
 
@@ -22,6 +24,25 @@ class StepPlan:
         self.planned: list[ScheduledSequence] = []
         self.sequences: list[Sequence] = []
 
+    def add_running(self, running: Iterable[Sequence]) -> None:
+        """Plan one token for each sequence that decodes, and then chunks of begun prompts.
+
+        The budget suffices for the former: a sequence is admitted only when one token for each
+        that runs leaves some of it.
+
+        Args:
+            running: the first to be served first.
+        """
+        prefills: list[Sequence] = []
+        for sequence in running:
+            if sequence.num_tokens - sequence.num_computed_tokens > 1:
+                prefills.append(sequence)
+            else:
+                self.add_decode(sequence)
+        for sequence in prefills:
+            if self.budget:
+                self.add_chunk(sequence)
+
     def add_decode(self, sequence: Sequence) -> None:
         """Plan the one token of a sequence that is not in the cache yet."""
         last = sequence.output_token_ids or sequence.prompt_token_ids
@@ -41,9 +62,14 @@ class StepPlan:
         self.budget -= 1
 
     def add_chunk(self, sequence: Sequence) -> None:
-        """Plan as many of a sequence's tokens that are not in the cache as the budget allows."""
+        """Plan as many of a sequence's tokens that are not in the cache as the budget allows.
+
+        Where later ones are in the cache already (`Sequence.gap`), only those before them.
+        """
         start, total = sequence.num_computed_tokens, sequence.num_tokens
         end = min(total, start + self.budget)
+        if sequence.gap is not None:
+            end = min(end, sequence.gap[0])
         self.planned.append(
             ScheduledSequence(
                 sequence.request_id,

@@ -1,9 +1,9 @@
 """The queue of sequences that hold no blocks.
 
-Order: priority; then sequences that were preempted; then groups of equal first block, so that a
-cached prefix is used while it is hot; in a group, and among groups, the longest answer first,
-so that no long one is left to run alone at the end (longest processing time first: Graham 1969,
-https://doi.org/10.1137/0117039); then arrival.
+Order: priority; then sequences that were preempted, first those whose KV is kept in host memory;
+then groups of equal first block, so that a cached prefix is used while it is hot; in a group, and
+among groups, the longest answer first, so that no long one is left to run alone at the end
+(longest processing time first: Graham 1969, https://doi.org/10.1137/0117039); then arrival.
 
 Nobody starves. A round is made of the sequences that have come by the time its first one is
 served; later ones, however long, are of the next round. A group's turn takes the members that
@@ -144,7 +144,8 @@ class WaitingQueue:
             level = self._levels[key] = _Level()
             bisect.insort(self._order, key)
         if sequence.num_admissions:
-            heappush(level.returning, ((0, 0, sequence.arrival), sequence))
+            recomputes = sequence.swapped is None
+            heappush(level.returning, ((int(recomputes), 0, sequence.arrival), sequence))
         else:
             level.add(self._group_of(sequence), sequence)
 
@@ -160,7 +161,7 @@ class _Level:
     """The sequences of one priority.
 
     Attributes:
-        returning: preempted ones by arrival.
+        returning: preempted ones, the swapped ones first, by arrival.
         source: the heap from which `peek` took its answer.
         parked: sequences parked in this turn.
     """

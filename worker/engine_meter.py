@@ -81,6 +81,8 @@ def _summed(former: EngineStats, latest: EngineStats) -> EngineStats:
         cached_tokens=former.cached_tokens + latest.cached_tokens,
         generated_tokens=former.generated_tokens + latest.generated_tokens,
         preemptions=former.preemptions + latest.preemptions,
+        swap_outs=former.swap_outs + latest.swap_outs,
+        swap_ins=former.swap_ins + latest.swap_ins,
         out_of_memory=former.out_of_memory + latest.out_of_memory,
         step_seconds=former.step_seconds + latest.step_seconds,
         step_buckets=tuple(map(sum, zip(former.step_buckets, buckets, strict=True))),

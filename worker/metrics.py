@@ -103,6 +103,18 @@ def _engine(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge("pagemill_kv_blocks_capacity", "KV blocks that there are", stats.blocks_total)
     yield _counter("pagemill_preemptions", "Times a request lost its KV blocks", stats.preemptions)
     yield _counter(
+        "pagemill_swap_outs", "Those whose KV blocks were kept in host memory", stats.swap_outs
+    )
+    yield _counter("pagemill_swap_ins", "Times such a request came back", stats.swap_ins)
+    yield _gauge(
+        "pagemill_swap_blocks_used",
+        "Blocks of host memory that preempted requests hold",
+        stats.swap_blocks_used,
+    )
+    yield _gauge(
+        "pagemill_swap_blocks_capacity", "Blocks of host memory for them", stats.swap_blocks_total
+    )
+    yield _counter(
         "pagemill_out_of_memory", "Times a step found no memory and was cut", stats.out_of_memory
     )
     yield _step_histogram(stats)

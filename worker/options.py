@@ -89,6 +89,8 @@ _ENGINE_OPTIONS: dict[str, type] = {
     "max_num_batched_tokens": int,
     "threads": int,
     "gpu_memory_utilization": float,
+    "swap_space": float,
+    "watermark": float,
 }
 
 

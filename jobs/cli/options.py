@@ -169,6 +169,13 @@ class EngineOptions:
     gpu_memory_utilization: Annotated[
         float | None, typer.Option(help="Share of the GPU's memory to use.")
     ] = None
+    swap_space: Annotated[
+        float | None,
+        typer.Option(help="GiB of host memory for requests that must make room; 0 for none."),
+    ] = None
+    watermark: Annotated[
+        float | None, typer.Option(help="Share of the KV blocks kept free when a request begins.")
+    ] = None
 
     def arguments(self) -> list[str]:
         """The options that were given, as arguments of the worker."""

@@ -20,6 +20,7 @@ from engine.batch import Batch
 from engine.errors import RequestError
 from engine.request import FinishReason, Request
 from engine.sampling_params import SamplingParams
+from engine.swap_cost import SwapCost
 from tests.support.fake_device import Simulation, config
 
 SHARED = ((1, 2, 3, 4, 5, 6, 1, 2), (1, 2, 3, 4, 6, 6, 6, 6), (5, 5, 5, 5, 5))
@@ -39,6 +40,20 @@ params = st.builds(
 )
 
 
+class Whims(SwapCost):
+    """Now this is cheaper and now that, as a number says in its bits."""
+
+    def __init__(self, choices: int) -> None:
+        super().__init__()
+        self._choices = choices
+
+    def is_lower(self, blocks: int, tokens: int) -> bool:
+        assert blocks > 0
+        assert tokens > 0
+        self._choices = self._choices >> 1 | (self._choices & 1) << 30
+        return bool(self._choices & 1)
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Requests come, run, fail and are taken back; between schedule and retire too."""
 
@@ -51,6 +66,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         budget=st.integers(1, 12),
         caching=st.booleans(),
         reserve_growth=st.booleans(),
+        watermark=st.sampled_from([0.0, 0.01, 0.4]),
+        swap_blocks=st.sampled_from([0, 3, 20]),
+        swaps=st.integers(1, 1 << 30),
     )
     def start(
         self,
@@ -60,6 +78,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         budget: int,
         caching: bool,
         reserve_growth: bool,
+        watermark: float,
+        swap_blocks: int,
+        swaps: int,
     ) -> None:
         self.sim = Simulation(
             config(
@@ -70,7 +91,10 @@ class SchedulerMachine(RuleBasedStateMachine):
                 max_model_len=24,
                 enable_prefix_caching=caching,
                 reserve_growth=reserve_growth,
-            )
+                watermark=watermark,
+                swap_blocks=swap_blocks,
+            ),
+            Whims(swaps),
         )
         self.batch: Batch | None = None
         self.admitted = False

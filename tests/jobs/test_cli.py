@@ -585,7 +585,7 @@ def test_the_worker_takes_the_place_of_the_command(
         "worker", "--model", "m", "--concurrency", "2", "--dtype", "float32", "--device", "cpu",
         "--block-size", "8", "--num-blocks", "9", "--max-model-len", "10", "--max-num-seqs", "11",
         "--max-num-batched-tokens", "12", "--no-prefix-cache", "--threads", "1",
-        "--gpu-memory-utilization", "0.5",
+        "--gpu-memory-utilization", "0.5", "--swap-space", "1.5", "--watermark", "0.05",
     )  # fmt: skip
 
     from worker.options import WorkerOptions
@@ -604,6 +604,8 @@ def test_the_worker_takes_the_place_of_the_command(
         "max_num_batched_tokens": 12,
         "threads": 1,
         "gpu_memory_utilization": 0.5,
+        "swap_space": 1.5,
+        "watermark": 0.05,
         "enable_prefix_caching": False,
     }
 

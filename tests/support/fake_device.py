@@ -16,6 +16,7 @@ from engine.batch import Batch, SampledLogprobs, SampledToken, ScheduledSequence
 from engine.request import FinishReason, Request
 from engine.scheduler import Scheduler, SchedulerConfig
 from engine.sequence import Sequence
+from engine.swap_cost import SwapCost
 
 EOS = 0
 VOCABULARY = 7
@@ -59,6 +60,7 @@ class FakeDevice:
         self._slots: list[list[int | str | None]] = [
             [None] * config.block_size for _ in range(config.num_blocks)
         ]
+        self._host: dict[int, list[int | str | None]] = {}
         self._requests: dict[str, Request] = {}
         self._tokens: dict[str, list[int]] = {}
         self._digests: dict[str, list[int]] = {}
@@ -74,10 +76,14 @@ class FakeDevice:
             self._append(request.request_id, token_id)
 
     def execute(self, batch: Batch) -> list[SampledToken]:
-        """Run one step: its copies first, then all reads, then all writes."""
+        """Run one step: blocks to the host, copies, blocks from it, all reads, all writes."""
+        for copy in batch.swap_out:
+            self._host[copy.target] = list(self._slots[copy.source])
         copied = [(copy.target, list(self._slots[copy.source])) for copy in batch.copies]
         for target, slots in copied:
             self._slots[target] = slots
+        for copy in batch.swap_in:
+            self._slots[copy.target] = list(self._host[copy.source])
         sampled: list[SampledToken] = []
         writes: dict[tuple[int, int], int | str] = {}
         for planned in batch.sequences:
@@ -142,9 +148,9 @@ class Simulation:
         check_every_step: verify the scheduler's invariants after every call.
     """
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(self, config: SchedulerConfig, swap_cost: SwapCost | None = None) -> None:
         self.config = config
-        self.scheduler = Scheduler(config)
+        self.scheduler = Scheduler(config, swap_cost)
         self.device = FakeDevice(config)
         self.requests: dict[str, Request] = {}
         self.ended: dict[str, Sequence] = {}
@@ -202,7 +208,7 @@ class Simulation:
         """With nothing running, every block is free or cached."""
         stats = self.scheduler.stats
         assert not self.scheduler.has_unfinished
-        assert stats.blocks_used == 0
+        assert stats.blocks_used == stats.swap_blocks_used == 0
         if not self.config.enable_prefix_caching:
             assert stats.blocks_cached == 0
 

@@ -15,7 +15,9 @@ def stats(**more):
         **{
             "running": 3, "waiting": 4, "blocks_used": 5, "blocks_cached": 6, "blocks_total": 99,
             "steps": 78, "prompt_tokens": 100, "cached_tokens": 40, "generated_tokens": 50,
-            "preemptions": 2, "step_seconds": 1.5, "step_buckets": BUCKETS, "out_of_memory": 7,
+            "preemptions": 2, "swap_outs": 3, "swap_ins": 1, "swap_blocks_used": 11,
+            "swap_blocks_total": 12, "step_seconds": 1.5, "step_buckets": BUCKETS,
+            "out_of_memory": 7,
             **more,
         }
     )  # fmt: skip
@@ -38,8 +40,9 @@ def test_a_dead_engine_holds_nothing_and_its_counts_stay():
     meter.take(stats())
     meter.engine_died()
     assert meter.totals() == stats(
-        running=0, waiting=0, blocks_used=0, blocks_cached=0, blocks_total=0
-    )
+        running=0, waiting=0, blocks_used=0, blocks_cached=0, blocks_total=0,
+        swap_blocks_used=0, swap_blocks_total=0,
+    )  # fmt: skip
     meter.engine_died()  # the next died while it loaded
     assert meter.totals().generated_tokens == 50
 
@@ -56,14 +59,17 @@ def test_the_counts_of_the_next_engine_are_added():
     assert meter.restarts == 1
     assert meter.totals() == stats(
         running=1, steps=156, prompt_tokens=200, cached_tokens=80, generated_tokens=100,
-        preemptions=4, out_of_memory=14, step_seconds=3.0,
+        preemptions=4, swap_outs=6, swap_ins=2, out_of_memory=14, step_seconds=3.0,
         step_buckets=tuple(2 * n for n in BUCKETS),
     )  # fmt: skip
 
 
 def test_every_count_of_the_engine_is_a_sum_and_every_level_is_not():
     """A field that is new must be one or the other here too."""
-    levels = {"running", "waiting", "blocks_used", "blocks_cached", "blocks_total"}
+    levels = {
+        "running", "waiting", "blocks_used", "blocks_cached", "blocks_total", "swap_blocks_used",
+        "swap_blocks_total",
+    }  # fmt: skip
     meter = EngineMeter()
     meter.take(stats())
     meter.engine_died()
