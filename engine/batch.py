@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.blocks import BlockCopy
+from engine.logit_rules import LogitRules, TokenHistory
 from engine.prompt_work import PromptPiece, PromptWork
 from engine.sampling_params import SamplingParams
 
@@ -30,6 +31,8 @@ class ScheduledSequence:
         params: the sequence's sampling rules.
         sample_index: which of several samples of one prompt and seed this is.
         prompt: what is wanted of the prompt's positions, of other steps too; None for nothing.
+        logit_rules: what is done to its logits; None where nothing is.
+        history: all of its tokens, where there are such rules.
     """
 
     request_id: str
@@ -40,6 +43,8 @@ class ScheduledSequence:
     params: SamplingParams
     sample_index: int = 0
     prompt: PromptWork | None = None
+    logit_rules: LogitRules | None = None
+    history: TokenHistory | None = None
 
     @property
     def end(self) -> int:
@@ -98,6 +103,7 @@ class SampledToken:
     Attributes:
         token_id: the token, or -1 where there is none.
         nan_logits: the logits were not finite, so no token can be trusted.
+        nothing_left: what the request asks for leaves no token to take.
         out_of_memory: there was no memory to compute the sequence; also of one that does not
             sample in this step.
         logprobs: where the sequence asks for them and the token can be trusted.
@@ -111,6 +117,7 @@ class SampledToken:
     logprobs: SampledLogprobs | None = None
     out_of_memory: bool = False
     prompt: PromptPiece | None = None
+    nothing_left: bool = False
 
 
 def by_request(

@@ -16,6 +16,7 @@ from engine.house import check_kernels_package
 from engine.kv_cache import KVCache
 from engine.kv_format import choose_kv_format
 from engine.loading import load_model, resolve_model
+from engine.logit_rules import LogitRuleBook
 from engine.memory import size_kv_pool
 from engine.messages import EngineStats, TokenCounts
 from engine.micro_batches import MicroBatches
@@ -103,6 +104,9 @@ class Engine:
             ),
             self._swap_cost,
         )
+        self._rules = LogitRuleBook(
+            self.tokenizer, self.loaded.config.vocab_size, self.loaded.eos_token_ids
+        )
         self._watches: dict[str, StopStringWatch] = {}
         self._texts = TokenTexts(self.tokenizer)
         self._times = StepTimes()
@@ -124,10 +128,15 @@ class Engine:
                 "not fit the model",
                 "token_ids",
             )
-        self.scheduler.add(request)
+        self.scheduler.add(request, self._rules.rules_of(request.params))
         self._limits.add(request)
         if request.params.stop and request.task is None:
-            self._watches[request.request_id] = StopStringWatch(self.tokenizer, request.params.stop)
+            self._watches[request.request_id] = StopStringWatch(
+                self.tokenizer,
+                request.params.stop,
+                include=request.params.include_stop_str_in_output,
+                min_tokens=request.params.min_tokens,
+            )
 
     def abort(self, request_id: str) -> None:
         """Take a request back; unknown ids are passed over. It gives no output."""

@@ -40,26 +40,53 @@ class StopStringWatch:
     is everything decoded, so that what counts is the text as `decode` gives it, whatever the
     tokenizer's decoder does at its ends.
 
+    Args:
+        stop: at least one; of those that begin at the same place the shortest counts.
+        include: keep the stop string in the text.
+        min_tokens: stop strings do not count that were complete with so many tokens.
+
     Attributes:
-        text: the text before the first stop string, or None while there is none.
+        text: the text before the first stop string, or with it; None while there is none.
     """
 
     # A character is at most 4 tokens of one byte; special tokens between them are skipped.
     _BYTES_OF_A_CHARACTER = 4
     _MARGIN = 16
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: Sequence[str],
+        *,
+        include: bool = False,
+        min_tokens: int = 0,
+    ) -> None:
         self._tokenizer = tokenizer
         self._stop = stop
+        self._include = include
+        self._min_tokens = min_tokens
         self._window = self._BYTES_OF_A_CHARACTER * max(map(len, stop)) + self._MARGIN
+        self._ignored: int | None = None  # length of the text in which no stop string counts
         self.text: str | None = None
 
     def found(self, token_ids: Sequence[int]) -> bool:
         """Whether a stop string is there, now that the last token has been added."""
+        if len(token_ids) <= self._min_tokens:
+            return False
         tail = decode(self._tokenizer, token_ids[-self._window :])
         if any(s in tail for s in self._stop):
             text = decode(self._tokenizer, token_ids)
-            starts = [at for s in self._stop if (at := text.find(s)) >= 0]
-            if starts:
-                self.text = text[: min(starts)]
+            ignored = self._ignored_length(token_ids)
+            # Found from where it would end with the first character that counts.
+            places = [(text.find(s, max(0, ignored + 1 - len(s))), len(s)) for s in self._stop]
+            begin, length = min((p for p in places if p[0] >= 0), default=(-1, 0))
+            if begin >= 0:
+                self.text = text[: begin + length if self._include else begin]
         return self.text is not None
+
+    def _ignored_length(self, token_ids: Sequence[int]) -> int:
+        if self._ignored is None:
+            text = decode(self._tokenizer, token_ids[: self._min_tokens])
+            # A character that the next tokens complete is not there yet.
+            self._ignored = len(text.rstrip("\ufffd"))
+        return self._ignored

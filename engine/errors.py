@@ -65,6 +65,8 @@ class RequestError(EngineError):
 # What a sequence that was begun may end with, by its code.
 ROW_ERRORS = {
     "nan_logits": "the model's logits were not finite, so no token can be trusted",
+    "no_token_left": "what the row asks for (allowed_token_ids, bad_words, logit_bias, min_tokens) "
+    "left it no token to take; allow more of them",
     "row_timeout": "the row was not answered within {timeout:g} s (--row-timeout) of its beginning",
     "out_of_memory": "there was no memory to compute even one of its tokens; leave more of it "
     "free beside the KV cache (--gpu-memory-utilization, --num-blocks)",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from array import array
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ from engine.host_memory import cgroup_headroom
 from engine.kv_cache import KVCache, kv_block_bytes
 from engine.kv_format import KVFormat
 from engine.loading.loaded import LoadedModel
+from engine.logit_rules import LogitRules, TokenBias
 from engine.prompt_work import PromptWork
 from engine.runner import Runner
 from engine.sampling_params import MAX_LOGPROBS, SamplingParams
@@ -143,18 +145,39 @@ def largest_steps(
     chunk = min(max_num_batched_tokens, max_model_len)
     rows = min(max_num_seqs, max_num_batched_tokens)
     # Top-p and log probabilities hold the most copies of the logits, and one more is made of the
-    # rows that ask for the latter where not all do.
+    # rows that ask for the latter where not all do. Beside them stand the tables of biases and
+    # counts, in which every row has its own place.
     params = SamplingParams(temperature=1.0, top_p=0.5, logprobs=MAX_LOGPROBS)
     silent = SamplingParams(temperature=1.0, top_p=0.5)
     table = (0,) * -(-max_model_len // block_size)
     prefill = ScheduledSequence("prefill", (0,) * chunk, max_model_len - chunk, table, True, params)
     decodes = tuple(
         ScheduledSequence(
-            f"decode {i}", (0,), max_model_len - 1, table, True, params if i else silent
+            f"decode {i}",
+            (0,),
+            max_model_len - 1,
+            table,
+            True,
+            params if i else silent,
+            logit_rules=_rules_of_its_own(),
+            history=_OneToken(),
         )
         for i in range(rows)
     )
     return [Batch(1, (prefill,)), Batch(2, decodes)]
+
+
+@dataclass(frozen=True, slots=True)
+class _OneToken:
+    """Stands for the tokens of a sequence where none are looked at."""
+
+    prompt_token_ids: tuple[int, ...] = (0,)
+    output_token_ids: list[int] = field(default_factory=list)
+
+
+def _rules_of_its_own() -> LogitRules:
+    bias = TokenBias(0.0, array("q", [0]), array("f", [1.0]))
+    return LogitRules(bias, bias, None, 0, 1.5, 0.5, 0.5)
 
 
 def prompt_steps(steps: list[Batch], max_num_batched_tokens: int) -> list[Batch]:

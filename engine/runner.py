@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.batch import Batch, SampledToken, ScheduledSequence
+from engine.batch import Batch, SampledLogprobs, SampledToken, ScheduledSequence
 from engine.kv_cache import KVCache
 from engine.loading.loaded import LoadedModel
+from engine.logits_processors import LogitsProcessors
 from engine.step_logprobs import StepLogprobs
 from engine.step_prompts import HiddenRows, StepPrompts, with_pieces
 from kernels.attention_metadata import AttentionMetadata
 from kernels.greedy import NO_TOKEN
 from kernels.paged_attention import AttentionPlan, plan_attention
-from kernels.sampling import RowSampling, SamplingMetadata, sample
+from kernels.sampling import NOTHING_LEFT, RowSampling, SamplingMetadata, sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Runner:
     ) -> None:
         self.loaded = loaded
         self.kv_cache = kv_cache
+        self._processors = LogitsProcessors(loaded.config.vocab_size, loaded.device)
         if threads is not None:
             torch.set_num_threads(threads)
 
@@ -73,15 +75,15 @@ class Runner:
         rules = SamplingMetadata.build(
             [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
         )
-        sampled = sample(logits, rules)
+        # The model's own logits stay as they are: log probabilities are of them.
+        processors = self._processors.prepare(sampling, rules.order) if rules is not None else ()
+        sampled = sample(logits, rules, processors)
         asked = StepLogprobs.launch([s.params for s in sampling], logits, sampled)
         # The one place where the host waits for the device.
         tokens: list[int] = sampled.tolist()
         logprobs = asked.fetch() if asked is not None else {}
         return [
-            SampledToken(s.request_id, NO_TOKEN, nan_logits=True)
-            if token == NO_TOKEN
-            else SampledToken(s.request_id, token, logprobs=logprobs.get(row))
+            _sampled(s.request_id, token, logprobs.get(row))
             for row, (s, token) in enumerate(zip(sampling, tokens, strict=True))
         ]
 
@@ -151,4 +153,14 @@ def _row_sampling(s: ScheduledSequence) -> RowSampling:
         seed=s.params.seed,
         position=s.end,
         sample_index=s.sample_index,
+        min_p=s.params.min_p,
+        processed=s.logit_rules is not None,
     )
+
+
+def _sampled(request_id: str, token: int, logprobs: SampledLogprobs | None) -> SampledToken:
+    if token == NO_TOKEN:
+        return SampledToken(request_id, NO_TOKEN, nan_logits=True)
+    if token == NOTHING_LEFT:
+        return SampledToken(request_id, NO_TOKEN, nothing_left=True)
+    return SampledToken(request_id, token, logprobs=logprobs)

@@ -13,6 +13,7 @@ from engine.admission import Admission
 from engine.batch import Batch, SampledToken, ScheduledSequence, by_request
 from engine.block_manager import BlockManager
 from engine.errors import EngineError, RequestError
+from engine.logit_rules import LogitRules
 from engine.preemption import Preemption
 from engine.request import FinishReason, Request
 from engine.scheduler_config import SchedulerConfig
@@ -92,8 +93,11 @@ class Scheduler:
     def stats(self) -> SchedulerStats:
         return self._counts.snapshot(self._blocks.pool, self._swap.space)
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Request, logit_rules: LogitRules | None = None) -> None:
         """Queue a request.
+
+        Args:
+            logit_rules: what is done to its logits, in an object of its own.
 
         Raises:
             RequestError: it can never be served (see `SchedulerConfig.longest_answer`), or one
@@ -118,6 +122,7 @@ class Scheduler:
             max_output_tokens=longest_answer,
             stop_token_ids=stop.union(params.stop_token_ids) if params.stop_token_ids else stop,
             wave=self._counts.steps,
+            logit_rules=logit_rules,
         )
         self._arrivals += 1
         self._sequences[sequence.request_id] = sequence
@@ -213,6 +218,8 @@ class Scheduler:
                 self._fail(sequence, "nan_logits")
             elif token is not None and token.out_of_memory:
                 self._fail(sequence, "out_of_memory")
+            elif token is not None and token.nothing_left:
+                self._fail(sequence, "no_token_left")
             elif token is not None and planned.samples:
                 self._advance(planned, sequence, token)
             else:

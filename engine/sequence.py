@@ -6,6 +6,7 @@ import enum
 
 from engine.batch import SampledLogprobs
 from engine.blocks import BlockPool, BlockTable
+from engine.logit_rules import LogitRules
 from engine.prefix_tree import BlockTokens, PrefixNode
 from engine.prompt_work import PromptProgress, PromptWork
 from engine.request import FinishReason, Request
@@ -37,6 +38,7 @@ class Sequence:
         num_admissions: times it was taken from the waiting queue into the batch.
         max_output_tokens: most tokens to generate, within the model's length.
         stop_token_ids: tokens that end it.
+        logit_rules: what is done to its logits; None where nothing is.
         prefix_node: deepest known node of the prefix tree on the sequence's path. While it
             runs, it holds the blocks up to there; while it waits, the node may leave the tree.
         prefix_depth: number of blocks up to `prefix_node`.
@@ -60,6 +62,7 @@ class Sequence:
         "finish_reason",
         "gap",
         "leading",
+        "logit_rules",
         "logprobs",
         "max_output_tokens",
         "num_admissions",
@@ -91,6 +94,7 @@ class Sequence:
         max_output_tokens: int,
         stop_token_ids: frozenset[int],
         wave: int = 0,
+        logit_rules: LogitRules | None = None,
     ) -> None:
         self.request = request
         self.request_id = request.request_id
@@ -105,6 +109,7 @@ class Sequence:
         self.logprobs: list[SampledLogprobs] = []
         self.max_output_tokens = max_output_tokens
         self.stop_token_ids = stop_token_ids
+        self.logit_rules = logit_rules
         self.status = SequenceStatus.WAITING
         self.finish_reason: FinishReason | None = None
         self.error_code: str | None = None

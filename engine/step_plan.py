@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.batch import ScheduledSequence
+from engine.logit_rules import LogitRules
 from engine.sequence import Sequence
 
 
@@ -56,6 +57,7 @@ class StepPlan:
                 sequence.request.params,
                 sequence.request.sample_index,
                 sequence.prompt_work,
+                *_logits_of(sequence),
             )
         )
         self.sequences.append(sequence)
@@ -80,7 +82,13 @@ class StepPlan:
                 sequence.request.params,
                 sequence.request.sample_index,
                 sequence.prompt_work,
+                *_logits_of(sequence),
             )
         )
         self.sequences.append(sequence)
         self.budget -= end - start
+
+
+def _logits_of(sequence: Sequence) -> tuple[LogitRules | None, Sequence | None]:
+    """`logit_rules` and `history`: most sequences have none, and show nothing of themselves."""
+    return sequence.logit_rules, sequence if sequence.logit_rules is not None else None

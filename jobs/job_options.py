@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -88,18 +88,23 @@ def _check_texts(submission: Submission) -> None:
         text = getattr(submission, option)
         if text is not None and not text.strip():
             raise UsageError(f"--{option} is empty; leave it out")
-    stop = submission.sampling.get("stop") or ()
     texts = [
         ("--system", submission.system),
         ("--template", submission.template),
         ("--name", submission.name),
         ("--model", submission.model),
-        *(("--stop", text) for text in ([stop] if isinstance(stop, str) else stop)),
+        *(("--stop", text) for text in _texts_of(submission, "stop")),
+        *(("--bad-words", text) for text in _texts_of(submission, "bad_words")),
         *(("--served-model-name", name) for name in submission.served_model_names),
     ]
     for option, text in texts:
         if isinstance(text, str) and not _is_unicode(text):
             raise UsageError(f"{option} is not UTF-8")
+
+
+def _texts_of(submission: Submission, name: str) -> Sequence[Any]:
+    value = submission.sampling.get(name) or ()
+    return [value] if isinstance(value, str) else value
 
 
 def _is_unicode(text: str) -> bool:

@@ -48,8 +48,13 @@ _ALIASES = {
     "max_output_tokens": "max_tokens",
     "n_predict": "max_tokens",
     "num_predict": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "min_token": "min_tokens",
     "num_return_sequences": "n",
     "temp": "temperature",
+    "repeat_penalty": "repetition_penalty",
+    "sequence_bias": "logit_bias",
+    "bad_word": "bad_words",
     "random_seed": "seed",
     "stop_sequence": "stop",
     "stop_sequences": "stop",
@@ -69,7 +74,11 @@ _OWN = {
     "chat_template_kwargs": Kind.CHAT,
     "reasoning_effort": Kind.CHAT,
 }
-_GUESSED = (*CHECKS, "chat_template_kwargs")
+# Names of data are too near to two of ours: `n_tokens` and `ad_words` are nobody's slip.
+_GUESSED = (
+    *(name for name in CHECKS if name not in ("min_tokens", "bad_words")),
+    "chat_template_kwargs",
+)
 LONGEST_NAME = 64  # a longer key is no slip of the pen
 # Parameters that are columns of an output too; there they are lists, and data.
 LOGPROBS_OF_ANSWERS = frozenset({"logprobs", "prompt_logprobs"})

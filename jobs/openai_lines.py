@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 from jobs.errors import RowError
 from jobs.keys import Kind, meaning
 from jobs.kinds import JobKind
-from jobs.parameters import check_parameter, shown, wrong_type
+from jobs.parameters import check_parameter, read_json, shown, wrong_type
 from jobs.schema import CHAT, COMPLETION, EMBEDDINGS
-from jobs.tools import read_json
 from jobs.unsupported import is_one_of, unsupported
 
 _MAX_URL = 1000

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
+
 from jobs.errors import RowError
 
 MAX_INTEGER = 2**63 - 1  # what JSON, Arrow and SQL all hold
@@ -18,6 +20,13 @@ MAX_SEED = MAX_INTEGER
 MAX_STOP_STRINGS = 16
 MAX_N = 128
 MAX_LOGPROBS = 20
+MAX_BIAS = 100
+MAX_BIASED_TOKENS = 1024
+MAX_ALLOWED_TOKENS = 65_536
+MAX_BAD_WORDS = 256
+MAX_BAD_WORD_TOKENS = 64
+REPETITION_PENALTIES = (0.01, 100)
+OPENAI_PENALTIES = (-2, 2)
 
 
 def check_parameter(name: str, value: Any, field: str | None = None) -> Any:
@@ -44,6 +53,20 @@ def shown(value: object) -> str:
         return {True: "true", False: "false", None: "null"}[value]
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def read_json(value: Any, field: str) -> Any:
+    """The value, or where it is a string, what that says as JSON: many tables hold it so.
+
+    Raises:
+        RowError: `invalid_json`.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise RowError("invalid_json", f"{field} is not JSON: {error.msg}", field) from None
 
 
 def wrong_type(field: str, value: object, wanted: str) -> RowError:
@@ -79,11 +102,14 @@ def _finite(name: str, value: Any) -> float:
     return number
 
 
-def _temperature(name: str, value: Any) -> float:
-    number = _finite(name, value)
-    if number < 0:
-        raise invalid_parameter(name, value, "0 (greedy) or more")
-    return number
+def _number(low: float, high: float, wanted: str) -> Callable[[str, Any], float]:
+    def check(name: str, value: Any) -> float:
+        number = _finite(name, value)
+        if not low <= number <= high:
+            raise invalid_parameter(name, value, wanted)
+        return number
+
+    return check
 
 
 def _top_p(name: str, value: Any) -> float:
@@ -93,28 +119,68 @@ def _top_p(name: str, value: Any) -> float:
     return number
 
 
-def _stop(name: str, value: Any) -> list[str]:
-    strings = [value] if isinstance(value, str) else value
-    if not isinstance(strings, list | tuple):
-        raise wrong_type(name, value, "a string or a list of strings")
-    if len(strings) > MAX_STOP_STRINGS:
-        raise invalid_parameter(
-            name, f"{len(strings)} strings", f"at most {MAX_STOP_STRINGS} strings"
-        )
-    for i, text in enumerate(strings):
-        if not isinstance(text, str):
-            raise wrong_type(f"{name}[{i}]", text, "a string")
-        if not text:
+def _strings(most: int) -> Callable[[str, Any], list[str]]:
+    def check(name: str, value: Any) -> list[str]:
+        strings = [value] if isinstance(value, str) else value
+        if not isinstance(strings, list | tuple):
+            raise wrong_type(name, value, "a string or a list of strings")
+        if len(strings) > most:
+            raise invalid_parameter(name, f"{len(strings)} strings", f"at most {most} strings")
+        for i, text in enumerate(strings):
+            field = f"{name}[{i}]" if strings is value else name
+            if not isinstance(text, str):
+                raise wrong_type(field, text, "a string")
+            if not text:
+                raise invalid_parameter(field, text, "not empty")
+        return list(strings)
+
+    return check
+
+
+def _token_ids(
+    fewest: int = 0, most: int | None = None, what: str = "a list of token ids"
+) -> Callable[[str, Any], list[int]]:
+    def check(name: str, value: Any) -> list[int]:
+        if not isinstance(value, list | tuple):
+            raise wrong_type(name, value, what)
+        if len(value) < fewest or (most is not None and len(value) > most):
             raise invalid_parameter(
-                name if strings is not value else f"{name}[{i}]", text, "not empty"
+                name, f"{len(value)} token ids", f"{fewest} to {most} token ids"
             )
-    return list(strings)
+        return [_token_id(f"{name}[{i}]", token) for i, token in enumerate(value)]
+
+    return check
 
 
-def _stop_token_ids(name: str, value: Any) -> list[int]:
+def _bad_words_ids(name: str, value: Any) -> list[list[int]]:
     if not isinstance(value, list | tuple):
-        raise wrong_type(name, value, "a list of token ids")
-    return [_token_id(f"{name}[{i}]", token) for i, token in enumerate(value)]
+        raise wrong_type(name, value, "a list of lists of token ids")
+    if len(value) > MAX_BAD_WORDS:
+        raise invalid_parameter(name, f"{len(value)} lists", f"at most {MAX_BAD_WORDS} lists")
+    return [_bad_word(f"{name}[{i}]", word) for i, word in enumerate(value)]
+
+
+def _logit_bias(name: str, value: Any) -> dict[str, float]:
+    value = read_json(value, name)
+    if not isinstance(value, Mapping):
+        raise wrong_type(name, value, 'an object of token ids, such as {"50256": -100}')
+    if len(value) > MAX_BIASED_TOKENS:
+        raise invalid_parameter(
+            name, f"{len(value)} token ids", f"at most {MAX_BIASED_TOKENS} token ids"
+        )
+    # Columns of Parquet hold a null where a row does not name a token.
+    given = {token: bias for token, bias in value.items() if bias is not None}
+    return {_written_id(name, token): _bias(f"{name}.{token}", v) for token, v in given.items()}
+
+
+def _written_id(name: str, token: str) -> str:
+    if not (token.isascii() and token.isdigit() and len(token) <= 10 and str(int(token)) == token):
+        raise RowError(
+            "invalid_parameter",
+            f"{name} has a key {shown(token)}; its keys must be token ids, 0 or more",
+            name,
+        )
+    return token
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -130,15 +196,30 @@ _LOGPROBS = _whole(
     MAX_LOGPROBS,
     f"an integer from 0 to {MAX_LOGPROBS}: how many of the likeliest tokens are told",
 )
+_bad_word = _token_ids(1, MAX_BAD_WORD_TOKENS)
+_bias = _number(-MAX_BIAS, MAX_BIAS, f"from -{MAX_BIAS} to {MAX_BIAS}")
+_penalty = _number(*OPENAI_PENALTIES, "from {} to {}".format(*OPENAI_PENALTIES))
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "max_tokens": _whole(1, "1 or more"),
-    "temperature": _temperature,
+    "temperature": _number(0, math.inf, "0 (greedy) or more"),
     "top_k": _whole(0, "0 (all tokens) or more"),
     "top_p": _top_p,
+    "min_p": _number(0, 1, "from 0 to 1"),
     "seed": _whole(0, "from 0 to 2**63 - 1"),
-    "stop": _stop,
-    "stop_token_ids": _stop_token_ids,
+    "repetition_penalty": _number(
+        *REPETITION_PENALTIES, "from {} to {}".format(*REPETITION_PENALTIES)
+    ),
+    "presence_penalty": _penalty,
+    "frequency_penalty": _penalty,
+    "logit_bias": _logit_bias,
+    "allowed_token_ids": _token_ids(1, MAX_ALLOWED_TOKENS),
+    "bad_words": _strings(MAX_BAD_WORDS),
+    "bad_words_ids": _bad_words_ids,
+    "min_tokens": _whole(0, "0 or more"),
+    "stop": _strings(MAX_STOP_STRINGS),
+    "include_stop_str_in_output": _flag,
+    "stop_token_ids": _token_ids(),
     "ignore_eos": _flag,
     "n": _whole(1, f"from 1 to {MAX_N}", MAX_N),
     "logprobs": _LOGPROBS,

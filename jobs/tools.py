@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from jobs.errors import RowError
-from jobs.parameters import invalid_parameter, shown, wrong_type
+from jobs.parameters import invalid_parameter, read_json, shown, wrong_type
 
 # Arguments of the function that applies a chat template, which are no variables of the template.
 RESERVED = frozenset(
@@ -36,20 +34,6 @@ RESERVED = frozenset(
     }
 )
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-
-
-def read_json(value: Any, field: str) -> Any:
-    """The value, or where it is a string, what that says as JSON: many tables hold it so.
-
-    Raises:
-        RowError: `invalid_json`.
-    """
-    if not isinstance(value, str):
-        return value
-    try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError as error:
-        raise RowError("invalid_json", f"{field} is not JSON: {error.msg}", field) from None
 
 
 def check_tools(value: Any, field: str = "tools") -> list[dict[str, Any]]:

@@ -1,20 +1,28 @@
 """Choosing the next token of each row.
 
-Filters apply in the order temperature, top-k, top-p, with the meaning that transformers
-gives them. A sampled row takes the first token whose cumulative probability, in the order
-of token ids, exceeds the row's random number; that number depends on the row's seed,
-position and sample index alone, so a row's answer does not depend on the batch.
+What a row asks of its logits (`LogitsProcessor`) comes first, then temperature, top-k, top-p and
+min-p, in the order and with the meaning that transformers gives them. A sampled row takes the
+first token whose cumulative probability, in the order of token ids, exceeds the row's random
+number; that number depends on the row's seed, position and sample index alone, so a row's answer
+does not depend on the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from kernels.greedy import NO_TOKEN, greedy_tokens
 from kernels.philox import philox_uniform
+
+NOTHING_LEFT = -2
+
+# Changes scores [n, vocab_size], float32, in place, without waiting for the device; its n rows are
+# those of `SamplingMetadata.order`.
+LogitsProcessor = Callable[[torch.Tensor], None]
 
 # Sorting a whole vocabulary costs ten times what its most likely thousand cost, and top-p
 # seldom needs more. On a GPU, asking whether it did would make the host wait.
@@ -23,7 +31,11 @@ _CPU_CANDIDATES = 1024
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """Sampling rules of one row; see `engine.sampling_params` for their meaning."""
+    """Sampling rules of one row; see `engine.sampling_params` for their meaning.
+
+    Attributes:
+        processed: whether a processor changes the row's logits.
+    """
 
     temperature: float
     top_k: int
@@ -31,41 +43,54 @@ class RowSampling:
     seed: int
     position: int
     sample_index: int
+    min_p: float = 0.0
+    processed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingMetadata:
-    """The sampled rows of a batch, on the device; greedy rows need nothing.
+    """The rows of a batch that do not simply take their likeliest token, on the device.
 
     Attributes:
-        rows: [n], int64, which rows of the logits are sampled, at least one.
-        temperatures: [n, 1], float32.
-        uniforms: [n, 1], float64, each row's random number.
-        filtered: [m], int64, which of the n rows have a top-k or a top-p; None where none.
-        top_k: [m, 1], int64, at least 1 and at most the vocabulary.
-        top_p: [m, 1], float64, over 1 where all tokens are kept.
+        rows: [n], int64, which rows of the logits they are, at least one: first m sampled ones,
+            then greedy ones whose logits are processed.
+        order: the same on the host.
+        temperatures: [m, 1], float32.
+        uniforms: [m, 1], float64, each row's random number.
+        filtered: [f], int64, which of the m rows have a top-k or a top-p; None where none.
+        top_k: [f, 1], int64, at least 1 and at most the vocabulary.
+        top_p: [f, 1], float64, over 1 where all tokens are kept.
         max_top_k: largest top-k that cuts anything, 0 where none does.
+        min_p_rows: [p], int64, which of the m rows have a min-p; None where none.
+        log_min_p: [p, 1], float32.
     """
 
     rows: torch.Tensor
+    order: tuple[int, ...]
     temperatures: torch.Tensor
     uniforms: torch.Tensor
     filtered: torch.Tensor | None
     top_k: torch.Tensor
     top_p: torch.Tensor
     max_top_k: int
+    min_p_rows: torch.Tensor | None
+    log_min_p: torch.Tensor
 
     @classmethod
     def build(
         cls, rules: Sequence[RowSampling], vocab_size: int, device: torch.device
     ) -> SamplingMetadata | None:
-        """None where all rows are greedy."""
-        rows = [i for i, rule in enumerate(rules) if rule.temperature > 0]
-        if not rows:
+        """None where all rows take their likeliest token."""
+        sampled_rows = [i for i, rule in enumerate(rules) if rule.temperature > 0]
+        order = sampled_rows + [
+            i for i, rule in enumerate(rules) if rule.processed and rule.temperature == 0
+        ]
+        if not order:
             return None
-        sampled = [rules[i] for i in rows]
+        sampled = [rules[i] for i in sampled_rows]
         cuts = [0 < r.top_k < vocab_size for r in sampled]
         filtered = [i for i, r in enumerate(sampled) if cuts[i] or r.top_p < 1]
+        with_min_p = [i for i, r in enumerate(sampled) if r.min_p > 0]
         integers = torch.tensor(
             [[r.seed, r.position, r.sample_index] for r in sampled], dtype=torch.int64
         ).reshape(-1, 3)
@@ -73,7 +98,8 @@ class SamplingMetadata:
         # A temperature below float32's range would divide by 0.
         smallest = torch.finfo(torch.float32).tiny
         return cls(
-            rows=torch.tensor(rows, dtype=torch.int64).to(device, non_blocking=True),
+            rows=torch.tensor(order, dtype=torch.int64).to(device, non_blocking=True),
+            order=tuple(order),
             temperatures=_column([max(r.temperature, smallest) for r in sampled], device),
             uniforms=uniforms[:, None].to(device, non_blocking=True),
             filtered=_indices(filtered, device),
@@ -90,34 +116,47 @@ class SamplingMetadata:
             max_top_k=max(
                 (r.top_k for r, cut in zip(sampled, cuts, strict=True) if cut), default=0
             ),
+            min_p_rows=_indices(with_min_p, device),
+            log_min_p=_column([math.log(sampled[i].min_p) for i in with_min_p], device),
         )
 
 
-def sample(logits: torch.Tensor, metadata: SamplingMetadata | None) -> torch.Tensor:
-    """One token for each row.
+def sample(
+    logits: torch.Tensor,
+    metadata: SamplingMetadata | None,
+    processors: Sequence[LogitsProcessor] = (),
+) -> torch.Tensor:
+    """One token for each row. The logits are left as they are.
 
     Args:
         logits: [rows, vocab_size], any floating dtype.
-        metadata: the rows' sampling rules; None where all are greedy.
+        metadata: the rows' sampling rules; None where all take their likeliest token.
+        processors: applied one after the other to a copy of the rows of `metadata`.
 
     Returns:
         [rows], int64. Greedy rows: the largest logit, of equal ones the lowest id. Rows
-        with a logit that is not finite: `NO_TOKEN`.
+        with a logit that is not finite: `NO_TOKEN`. Rows to which the processors leave no
+        token: `NOTHING_LEFT`.
     """
     tokens = greedy_tokens(logits)
     if metadata is None:
         return tokens
-    scores = filtered_scores(logits, metadata)
-    # In float64, or the tail of a large vocabulary would be rounded away.
-    cumulative = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
-    target = metadata.uniforms * cumulative[:, -1:]
-    drawn = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
-    tokens[metadata.rows] = drawn.masked_fill_(tokens[metadata.rows] == NO_TOKEN, NO_TOKEN)
+    scores = logits[metadata.rows].float()
+    for process in processors:
+        process(scores)
+    peaks = scores.amax(-1)
+    count = len(metadata.temperatures)
+    drawn = scores[count:].argmax(-1)
+    if count:
+        drawn = torch.cat((_draw(_filter(scores[:count], metadata), metadata), drawn))
+    drawn.masked_fill_(peaks == -torch.inf, NOTHING_LEFT)
+    broken = (tokens[metadata.rows] == NO_TOKEN) | ~(peaks < torch.inf)
+    tokens[metadata.rows] = drawn.masked_fill_(broken, NO_TOKEN)
     return tokens
 
 
 def filtered_scores(logits: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
-    """Logits of the sampled rows after temperature, top-k and top-p, in this order.
+    """Logits of the sampled rows after temperature, top-k, top-p and min-p, in this order.
 
     Tokens that tie with the last one kept are kept too, so that no order among equal
     logits, which differs between devices, decides.
@@ -126,20 +165,37 @@ def filtered_scores(logits: torch.Tensor, metadata: SamplingMetadata) -> torch.T
         logits: [rows, vocab_size] of the whole batch; at least one row is sampled.
 
     Returns:
-        [n, vocab_size], float32, the largest of each row 0, filtered tokens -inf.
+        [m, vocab_size], float32, the largest of each row 0, filtered tokens -inf.
     """
-    scores = logits[metadata.rows].float()
+    return _filter(logits[metadata.rows[: len(metadata.temperatures)]].float(), metadata)
+
+
+def _filter(scores: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
+    """`filtered_scores` of [m, vocab_size], float32, in place."""
     # With the largest logit at 0, no temperature can overflow.
     scores.sub_(scores.amax(-1, keepdim=True)).div_(metadata.temperatures)
     if metadata.filtered is not None:
         chosen = scores[metadata.filtered]
         least = _least_kept_score(chosen, metadata)
         scores[metadata.filtered] = chosen.masked_fill_(chosen < least, -torch.inf)
+    if metadata.min_p_rows is not None:
+        # The likeliest token has score 0, so scores are logarithms of what min-p compares.
+        chosen = scores[metadata.min_p_rows]
+        chosen.masked_fill_(chosen < metadata.log_min_p, -torch.inf)
+        scores[metadata.min_p_rows] = chosen
     return scores
 
 
+def _draw(scores: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
+    """[m], int64: a token of each row of filtered scores."""
+    # In float64, or the tail of a large vocabulary would be rounded away.
+    cumulative = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
+    target = metadata.uniforms * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, target, right=True).squeeze(-1)
+
+
 def _least_kept_score(scores: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
-    """[m, 1]: top-k and top-p keep the scores from this one up."""
+    """[f, 1]: top-k and top-p keep the scores from this one up."""
     vocab_size = scores.shape[-1]
     if scores.is_cpu:
         width = max(_CPU_CANDIDATES, metadata.max_top_k + 1)
@@ -162,7 +218,8 @@ def _least_among(
     probabilities = (best - total).double().exp_()
     # Top-p keeps a token while those before it have not reached p.
     before = probabilities.cumsum(-1).sub_(probabilities)
-    kept = (before < metadata.top_p) & (best >= least_of_k)
+    # Of a row whose logits were processed, less than `width` tokens may be left.
+    kept = (before < metadata.top_p) & (best >= least_of_k) & (best > -torch.inf)
     # A row of NaN keeps none; its answer is discarded, but an index of -1 would fail.
     last_kept = (kept.sum(-1, keepdim=True) - 1).clamp_(min=0)
     undecided = width < vocab_size and kept[:, -1].any()

@@ -145,11 +145,8 @@ def row_sampling(lease: ChunkLease, row: Mapping[str, Any]) -> tuple[SamplingPar
     values: dict[str, Any] = dict(lease.options.get("sampling") or {})
     values.update(json.loads(row["params"]) if row["params"] else {})
     values.setdefault("seed", derived_seed(lease.seed, row["row_index"]))
-    stop = values.get("stop", ())
-    values["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
-    values["stop_token_ids"] = tuple(values.get("stop_token_ids", ()))
     samples = values.pop("n", 1)  # the engine knows single samples only
-    return SamplingParams(**values), samples
+    return SamplingParams.from_json(values), samples
 
 
 def row_text(lease: ChunkLease, row: Mapping[str, Any], encoder: PromptEncoder) -> tuple[str, bool]:

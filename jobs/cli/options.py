@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from jobs.cli.sampling_options import SamplingOptions
 from jobs.formats import Format
 from jobs.kinds import JobKind
 
@@ -27,7 +28,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON; its shape is in 
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitOptions:
+class SubmitOptions(SamplingOptions):
     """What is asked, of which rows."""
 
     file: Annotated[
@@ -88,29 +89,6 @@ class SubmitOptions:
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse the file if one of its rows is bad.")
     ] = False
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None
-    temperature: Annotated[
-        float | None, typer.Option(help="0 takes the likeliest token each time.")
-    ] = None
-    top_k: Annotated[int | None, typer.Option(help="Sample among the K likeliest tokens.")] = None
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample among the likeliest tokens of this total.")
-    ] = None
-    n: Annotated[int | None, typer.Option("--n", help="Answers a row gets (1 to 128).")] = None
-    logprobs: Annotated[
-        int | None,
-        typer.Option(help="Tell log probabilities, and so many of the likeliest tokens (0 to 20)."),
-    ] = None
-    prompt_logprobs: Annotated[
-        int | None, typer.Option(help="The same for the tokens of the prompt.")
-    ] = None
-    stop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="End an answer before this text; repeatable."),
-    ] = None
-    ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Do not end at an end-of-text token.")
-    ] = False
     chat_template_kwargs: Annotated[
         str | None,
         typer.Option(metavar="JSON", help="Variables for the chat template, as a JSON object."),
@@ -128,16 +106,6 @@ class SubmitOptions:
     format: Annotated[
         Format | None, typer.Option(help="Format of FILE, where its name does not tell.")
     ] = None
-
-    def sampling(self) -> dict[str, Any]:
-        """The sampling parameters that were given."""
-        names = (
-            "max_tokens", "temperature", "top_k", "top_p", "n", "logprobs", "prompt_logprobs",
-        )  # fmt: skip
-        values: dict[str, Any] = {name: getattr(self, name) for name in names}
-        values["stop"] = self.stop or None
-        values["ignore_eos"] = self.ignore_eos or None
-        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +187,8 @@ def with_groups(function: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters_of(kind: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
+    # In the help, a class's own options come before those that it inherits.
+    fields = sorted(dataclasses.fields(kind), key=lambda f: f.name not in kind.__annotations__)
     return [
         inspect.Parameter(
             field.name,
@@ -228,5 +198,5 @@ def _parameters_of(kind: Any) -> list[inspect.Parameter]:
             else field.default,
             annotation=hints[field.name],
         )
-        for field in dataclasses.fields(kind)
+        for field in fields
     ]

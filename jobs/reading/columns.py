@@ -227,7 +227,13 @@ def _is_number(kind: pa.DataType) -> bool:
 
 _INTEGER = ("an integer type", types.is_integer)
 _NUMBER = ("a floating-point or integer type", _is_number)
+_BOOL = ("bool", types.is_boolean)
+_INTEGERS = ("list<integer>", _is_list_of(types.is_integer))
 _TEXT = ("string", _is_text)
+_TEXTS = (
+    "string or list<string>",
+    lambda kind: _is_text(kind) or _is_list_of(_is_text)(kind),
+)
 _OBJECT = (
     "struct, or string that holds JSON",
     lambda kind: _is_text(kind) or bool(types.is_struct(kind)),
@@ -237,10 +243,20 @@ _TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
     "temperature": _NUMBER,
     "top_k": _INTEGER,
     "top_p": _NUMBER,
+    "min_p": _NUMBER,
     "seed": _INTEGER,
-    "stop": ("string or list<string>", lambda kind: _is_text(kind) or _is_list_of(_is_text)(kind)),
-    "stop_token_ids": ("list<integer>", _is_list_of(types.is_integer)),
-    "ignore_eos": ("bool", types.is_boolean),
+    "repetition_penalty": _NUMBER,
+    "presence_penalty": _NUMBER,
+    "frequency_penalty": _NUMBER,
+    "logit_bias": _OBJECT,
+    "allowed_token_ids": _INTEGERS,
+    "bad_words": _TEXTS,
+    "bad_words_ids": ("list<list<integer>>", _is_list_of(_is_list_of(types.is_integer))),
+    "min_tokens": _INTEGER,
+    "stop": _TEXTS,
+    "include_stop_str_in_output": _BOOL,
+    "stop_token_ids": _INTEGERS,
+    "ignore_eos": _BOOL,
     "n": _INTEGER,
     "logprobs": _INTEGER,
     "prompt_logprobs": _INTEGER,

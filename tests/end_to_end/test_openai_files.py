@@ -48,13 +48,23 @@ LINES = [
     ),
     line("streamed", {"messages": [user("Hi")], "stream": True}),
     line("embedded", {"input": "Hi"}, "/v1/embeddings"),
-    line("penalized", {"messages": [user("Hi")], "frequency_penalty": 0.5}),
+    line("typical", {"messages": [user("Hi")], "typical_p": 0.5}),
+    line(
+        "steered",
+        {
+            "messages": [user("Hi")],
+            "max_tokens": 6,
+            "min_tokens": 6,
+            "frequency_penalty": 2,
+            "logit_bias": {"0": 100, "30": 100},  # "!" and "?"
+        },
+    ),
     line("other-model", {"messages": [user("Hi")], "model": "another"}),
 ]
 REFUSED = {
     "streamed": "unsupported_parameter",
     "embedded": "unsupported_url",
-    "penalized": "unsupported_parameter",
+    "typical": "unsupported_parameter",
     "other-model": "model_mismatch",
 }
 
@@ -80,6 +90,8 @@ def test_a_batch_file_in_and_out(deployment, tiny_model):
     assert bodies["raw"]["object"] == "text_completion"
     assert bodies["raw"]["usage"]["prompt_tokens"] <= len("Once upon") + 1  # no chat template
     assert bodies["plain"]["usage"]["completion_tokens"] <= 12
+    steered = choice(bodies["steered"])["message"]["content"]
+    assert (len(steered), set(steered) <= set("!?")) == (6, True)
 
     job = json.loads(deployment.cli("list", "--json").stdout)[0]["id"]
     again = deployment.cli("results", job, "--format", "openai", "-o", "-").stdout

@@ -34,15 +34,23 @@ def byte_fallback():
     return made
 
 
-def check(tokenizer, token_ids, stop):
+def check(tokenizer, token_ids, stop, *, include=False, min_tokens=0):
     """The watch agrees, token by token, with a search in the whole decoded text."""
-    watch = StopStringWatch(tokenizer, stop)
+    watch = StopStringWatch(tokenizer, stop, include=include, min_tokens=min_tokens)
+    ignored = len(decode(tokenizer, token_ids[:min_tokens]).rstrip("\ufffd"))
     for count in range(1, len(token_ids) + 1):
         text = decode(tokenizer, token_ids[:count])
-        expected = min((text.find(s) for s in stop if s in text), default=None)
+        places = [
+            (start, len(s))
+            for s in stop
+            for start in range(len(text) - len(s) + 1)
+            if text.startswith(s, start) and start + len(s) > ignored
+        ]
+        expected = min(places, default=None) if count > min_tokens else None
         assert watch.found(token_ids[:count]) == (expected is not None)
         if expected is not None:
-            assert watch.text == text[:expected]
+            start, length = expected
+            assert watch.text == text[: start + length if include else start]
             return
     assert watch.text is None
 
@@ -53,9 +61,15 @@ stops = st.lists(
 
 
 @settings(deadline=None)
-@given(text=st.text(st.sampled_from("ab é漢🎉\n"), max_size=40), stop=stops)
-def test_the_first_stop_string_is_found_and_cut(tokenizer, text, stop):
-    check(tokenizer, tokenizer.encode(text, add_special_tokens=False).ids, stop)
+@given(
+    text=st.text(st.sampled_from("ab é漢🎉\n"), max_size=40),
+    stop=stops,
+    include=st.booleans(),
+    min_tokens=st.integers(0, 20),
+)
+def test_the_first_stop_string_is_found_and_cut(tokenizer, text, stop, include, min_tokens):
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    check(tokenizer, ids, stop, include=include, min_tokens=min_tokens)
 
 
 @settings(deadline=None)
@@ -77,6 +91,18 @@ def test_half_a_character_is_no_text_yet(tokenizer):
     assert not watch.found(ids[:1])
     assert watch.found(ids)
     assert watch.text == ""
+
+
+def test_a_character_that_is_whole_after_the_least_tokens_counts(tokenizer):
+    ids = tokenizer.encode("é", add_special_tokens=False).ids
+    watch = StopStringWatch(tokenizer, ("é",), include=True, min_tokens=1)
+    assert watch.found(ids)
+    assert watch.text == "é"
+    late = StopStringWatch(tokenizer, ("é",), min_tokens=2)
+    assert not late.found(ids)
+    assert not late.found([*ids, ids[0]])
+    assert late.found([*ids, *ids])
+    assert late.text == "é"
 
 
 def test_special_tokens_are_not_in_the_text(tokenizer):

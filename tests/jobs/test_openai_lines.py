@@ -127,6 +127,15 @@ def test_everything_that_vllm_adds_and_we_have() -> None:
             ignore_eos=True,
             stop_token_ids=[7],
             stop="END",
+            include_stop_str_in_output=True,
+            min_p=0,
+            repetition_penalty=1.1,
+            presence_penalty=0.5,
+            frequency_penalty=-1,
+            logit_bias={"50256": -100, "7": 2.5},
+            allowed_token_ids=[7, 8],
+            bad_words="no",
+            min_tokens=2,
             chat_template_kwargs={"enable_thinking": False},
             tools=[TOOL],
             tool_choice="auto",
@@ -137,6 +146,15 @@ def test_everything_that_vllm_adds_and_we_have() -> None:
         "ignore_eos": True,
         "stop_token_ids": [7],
         "stop": ["END"],
+        "include_stop_str_in_output": True,
+        "min_p": 0.0,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -1.0,
+        "logit_bias": {"50256": -100.0, "7": 2.5},
+        "allowed_token_ids": [7, 8],
+        "bad_words": ["no"],
+        "min_tokens": 2,
     }
     assert orjson.loads(row.chat or b"") == {
         "tools": [TOOL],
@@ -154,12 +172,9 @@ def test_keys_beside_the_body_are_the_users_own() -> None:
 
 
 AT_REST = {
-    "frequency_penalty": 0,
-    "presence_penalty": 0.0,
-    "repetition_penalty": 1.0,
-    "logit_bias": {},
-    "min_p": 0,
-    "min_tokens": 0,
+    "typical_p": 1.0,
+    "no_repeat_ngram_size": 0,
+    "mirostat": 0.0,
     "stream": False,
     "stream_options": None,
     "tool_choice": "none",
@@ -172,7 +187,6 @@ AT_REST = {
     "add_special_tokens": False,
     "use_beam_search": False,
     "length_penalty": 1,
-    "include_stop_str_in_output": False,
     "early_stopping": False,
     "num_beams": 1,
     "truncate_prompt_tokens": None,
@@ -223,7 +237,10 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (completion(prompt=[[1, 2]]), "unsupported_content", "body.prompt"),
     (completion(prompt=[]), "unsupported_content", "body.prompt"),
     (chat(stream=True), "unsupported_parameter", "body.stream"),
-    (chat(frequency_penalty=0.5), "unsupported_parameter", "body.frequency_penalty"),
+    (chat(typical_p=0.5), "unsupported_parameter", "body.typical_p"),
+    (chat(frequency_penalty=2.5), "invalid_parameter", "body.frequency_penalty"),
+    (chat(logit_bias={"x": 1}), "invalid_parameter", "body.logit_bias"),
+    (chat(logit_bias={"7": 101}), "invalid_parameter", "body.logit_bias.7"),
     (
         chat(response_format={"type": "json_object"}),
         "unsupported_parameter",
@@ -323,7 +340,7 @@ def test_hints_say_what_to_do() -> None:
     assert "did you mean max_completion_tokens?" in error(chat(max_completions_tokens=1))[2]
     assert "leave it out" in error(chat(topic=1))[2]
     assert "not streamed" in error(chat(stream=True))[2]
-    assert "but for 0, which changes nothing" in error(chat(presence_penalty=1))[2]
+    assert "but for 0, which changes nothing" in error(chat(mirostat=1))[2]
     assert "write a line for each" in error(completion(prompt=["a", "b"]))[2]
 
 
@@ -436,7 +453,10 @@ _values: dict[str, st.SearchStrategy[Any]] = {
     "stop_token_ids": st.lists(st.integers(-1, 9), max_size=2),
     "ignore_eos": st.booleans(),
     "n": st.integers(0, 3),
-    "min_p": st.sampled_from([0, 0.1]),
+    "min_p": st.sampled_from([0, 0.1, 2]),
+    "logit_bias": st.sampled_from([{}, {"5": 1}, {"5": 1.5}, {"05": 1}, {"5": 101}]),
+    "bad_words": st.one_of(_text, st.lists(_text, max_size=3)),
+    "typical_p": st.sampled_from([1, 0.1]),
     "stream": st.booleans(),
     "temprature": st.just(1),
 }

@@ -30,6 +30,21 @@ ACCEPTED = [
     ("stop", [], []),
     ("stop", ["a"] * 16, ["a"] * 16),
     ("stop_token_ids", [0, 2], [0, 2]),
+    ("min_p", 0, 0.0),
+    ("min_p", 1, 1.0),
+    ("repetition_penalty", 0.01, 0.01),
+    ("repetition_penalty", 100, 100.0),
+    ("presence_penalty", -2, -2.0),
+    ("frequency_penalty", 2, 2.0),
+    ("logit_bias", {}, {}),
+    ("logit_bias", {"0": -100, "50256": 2.5}, {"0": -100.0, "50256": 2.5}),
+    ("logit_bias", '{"7": 1}', {"7": 1.0}),
+    ("allowed_token_ids", [5], [5]),
+    ("bad_words", "no", ["no"]),
+    ("bad_words", [], []),
+    ("bad_words_ids", [[1], [2, 3]], [[1], [2, 3]]),
+    ("min_tokens", 0, 0),
+    ("include_stop_str_in_output", True, True),
     ("ignore_eos", False, False),
     ("n", 1, 1),
     ("n", 128, 128),
@@ -72,6 +87,35 @@ REFUSED = [
     ("stop_token_ids", [1, -2], "invalid_parameter", "stop_token_ids[1]"),
     ("stop_token_ids", [True], "wrong_type", "stop_token_ids[0]"),
     ("ignore_eos", 1, "wrong_type", "ignore_eos"),
+    ("min_p", -0.1, "invalid_parameter", "min_p"),
+    ("min_p", 1.1, "invalid_parameter", "min_p"),
+    ("min_p", float("nan"), "invalid_parameter", "min_p"),
+    ("repetition_penalty", 0, "invalid_parameter", "repetition_penalty"),
+    ("repetition_penalty", 101, "invalid_parameter", "repetition_penalty"),
+    ("presence_penalty", 2.1, "invalid_parameter", "presence_penalty"),
+    ("frequency_penalty", -2.1, "invalid_parameter", "frequency_penalty"),
+    ("frequency_penalty", True, "wrong_type", "frequency_penalty"),
+    ("logit_bias", [[1, 2]], "wrong_type", "logit_bias"),
+    ("logit_bias", "{", "invalid_json", "logit_bias"),
+    ("logit_bias", {"7": "x"}, "wrong_type", "logit_bias.7"),
+    ("logit_bias", {"7": 100.5}, "invalid_parameter", "logit_bias.7"),
+    *(
+        ("logit_bias", {key: 1}, "invalid_parameter", "logit_bias")
+        for key in ("-1", "07", "x", "", "1.0", "\u0663", "9" * 5000)
+    ),
+    ("logit_bias", dict.fromkeys(map(str, range(1025)), 1), "invalid_parameter", "logit_bias"),
+    ("allowed_token_ids", [], "invalid_parameter", "allowed_token_ids"),
+    ("allowed_token_ids", [0] * 65_537, "invalid_parameter", "allowed_token_ids"),
+    ("allowed_token_ids", [1, -1], "invalid_parameter", "allowed_token_ids[1]"),
+    ("bad_words", ["a", ""], "invalid_parameter", "bad_words[1]"),
+    ("bad_words", ["a"] * 257, "invalid_parameter", "bad_words"),
+    ("bad_words_ids", [1], "wrong_type", "bad_words_ids[0]"),
+    ("bad_words_ids", [[1], []], "invalid_parameter", "bad_words_ids[1]"),
+    ("bad_words_ids", [[0] * 65], "invalid_parameter", "bad_words_ids[0]"),
+    ("bad_words_ids", [[1]] * 257, "invalid_parameter", "bad_words_ids"),
+    ("bad_words_ids", [[1, -2]], "invalid_parameter", "bad_words_ids[0][1]"),
+    ("min_tokens", -1, "invalid_parameter", "min_tokens"),
+    ("include_stop_str_in_output", "yes", "wrong_type", "include_stop_str_in_output"),
     ("n", 0, "invalid_parameter", "n"),
     ("n", 129, "invalid_parameter", "n"),
     ("n", "2", "wrong_type", "n"),
@@ -86,7 +130,8 @@ def test_a_value_beyond_the_limits_is_refused(name: str, value: Any, code: str, 
     with pytest.raises(RowError) as caught:
         check_parameter(name, value)
     assert (caught.value.code, caught.value.field) == (code, field)
-    assert str(caught.value).startswith(f"{field} is ")
+    said = ("is not JSON", "has a key") if name == "logit_bias" else ()
+    assert str(caught.value).startswith((f"{field} is ", *(f"{field} {what}" for what in said)))
 
 
 _edges = st.sampled_from([-1, 0, 1, 2**31, 2**63 - 1, 2**63])
@@ -94,12 +139,41 @@ _whole = st.one_of(_edges, st.integers(-10, 10))
 _real = st.one_of(st.floats(), st.sampled_from([-1e-300, 0.0, 1.0, 1 + 1e-9]))
 
 
+def _sized(items: st.SearchStrategy[Any], limit: int) -> st.SearchStrategy[list[Any]]:
+    """Short lists, and ones about as long as the limit."""
+    sizes = st.integers(limit - 1, limit + 1)
+    return st.lists(items, max_size=3) | st.builds(lambda item, n: [item] * n, items, sizes)
+
+
+def _tokens(limit: int) -> st.SearchStrategy[list[int]]:
+    return _sized(st.integers(-1, 300), limit)
+
+
+_bias = st.sampled_from([-100.5, 100.5]) | st.floats(-100, 100)
+_biases = st.dictionaries(st.integers(0, 300).map(str), _bias, max_size=3) | st.builds(
+    lambda bias, n: {str(token): bias for token in range(n)}, _bias, st.integers(1023, 1025)
+)
+
+
 @settings(deadline=None, max_examples=300)
 @given(
     st.one_of(
-        st.tuples(st.sampled_from(["top_p", "temperature"]), _real),
+        st.tuples(st.sampled_from(["top_p", "temperature", "min_p"]), _real),
+        st.tuples(st.just("repetition_penalty"), _real | st.floats(0, 0.02) | st.floats(99, 101)),
+        st.tuples(
+            st.sampled_from(["presence_penalty", "frequency_penalty"]), _real | st.floats(-2.1, 2.1)
+        ),
+        st.tuples(st.just("logit_bias"), _biases),
+        st.tuples(st.just("allowed_token_ids"), _tokens(65_536)),
+        st.tuples(st.just("bad_words"), _sized(st.text(max_size=2), 256)),
+        st.tuples(st.just("bad_words_ids"), _sized(_tokens(64), 256)),
+        st.tuples(st.just("stop_token_ids"), _tokens(3)),
+        st.tuples(st.just("include_stop_str_in_output"), st.booleans()),
         # The engine has no upper end of its own for counts.
-        st.tuples(st.sampled_from(["max_tokens", "top_k"]), _whole.filter(lambda n: n < 2**63)),
+        st.tuples(
+            st.sampled_from(["max_tokens", "min_tokens", "top_k"]),
+            _whole.filter(lambda n: n < 2**63),
+        ),
         st.tuples(st.just("seed"), _whole),
         st.tuples(st.just("logprobs"), st.one_of(_whole, st.integers(18, 22))),
         st.tuples(st.just("stop"), st.lists(st.text(max_size=2), max_size=3)),
@@ -113,9 +187,9 @@ def test_the_engine_has_the_same_limits(parameter: tuple[str, Any]) -> None:
         here = True
     except RowError:
         here = False
-    params: dict[str, Any] = {name: tuple(value) if name == "stop" else value}
+    params = {"max_tokens": 2**63 - 1, name: value}
     try:
-        SamplingParams(**params)
+        SamplingParams.from_json(params)
         there = True
     except RequestError:
         there = False
@@ -140,6 +214,14 @@ MISSPELT = {
     "top-p": "top_p",
     "topP": "top_p",
     "topk": "top_k",
+    "minP": "min_p",
+    "min_new_tokens": "min_tokens",
+    "mintokens": "min_tokens",
+    "presencePenalty": "presence_penalty",
+    "repetition_penality": "repetition_penalty",
+    "logits_bias": "logit_bias",
+    "bad_word": "bad_words",
+    "bad_word_ids": "bad_words_ids",
     "Seed": "seed",
     "stop_sequences": "stop",
     "stop_token_id": "stop_token_ids",
@@ -165,10 +247,10 @@ def test_a_near_miss_names_what_was_meant(key: str, near: str) -> None:
 @pytest.mark.parametrize(
     ("key", "name"),
     [
-        ("min_p", "min_p"),
-        ("minP", "min_p"),
+        ("typical_p", "typical_p"),
+        ("typicalP", "typical_p"),
         ("guided_json", "guided_json"),
-        ("presencePenalty", "presence_penalty"),
+        ("earlyStopping", "early_stopping"),
     ],
 )
 def test_parameters_that_we_do_not_have_are_known(key: str, name: str) -> None:
@@ -193,8 +275,8 @@ def test_a_value_that_changes_nothing_is_taken_and_no_other(
 
 
 def test_numbers_that_change_nothing_are_no_booleans() -> None:
-    check_neutral("min_p", "min_p", 0.0, {}, "")
-    for name, value in (("min_p", False), ("stream", 0), ("repetition_penalty", True)):
+    check_neutral("mirostat", "mirostat", 0.0, {}, "")
+    for name, value in (("mirostat", False), ("stream", 0), ("typical_p", True)):
         with pytest.raises(RowError, match="which changes nothing"):
             check_neutral(name, name, value, {}, "")
 
@@ -222,6 +304,10 @@ def test_the_best_of_as_many_as_are_asked_for_changes_nothing() -> None:
             "",
             "ä",
             "tool",
+            "n_tokens",
+            "num_tokens",
+            "ad_words",
+            "penalty",
         ),
         *("temperature_c", "max_tokens_used", "literature", "signature", "guided", "model"),
         "temperature" * 1000,

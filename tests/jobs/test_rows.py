@@ -70,8 +70,8 @@ BAD_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"prompt": "x", "maxTokens": 1}, "unknown_field", "maxTokens"),
     ({"prompt": "x", "max_new_tokens": 1}, "unknown_field", "max_new_tokens"),
     ({"Prompt": "x"}, "unknown_field", "Prompt"),
-    ({"prompt": "x", "min_p": 0.1}, "unsupported_parameter", "min_p"),
-    ({"prompt": "x", "minP": 0.1}, "unsupported_parameter", "minP"),
+    ({"prompt": "x", "typical_p": 0.1}, "unsupported_parameter", "typical_p"),
+    ({"prompt": "x", "typicalP": 0.1}, "unsupported_parameter", "typicalP"),
     ({"prompt": "x", "guided_json": {}}, "unsupported_parameter", "guided_json"),
     ({"prompt": "x", "response_format": {}}, "unsupported_parameter", "response_format"),
     ({"prompt": "x", "stream": True}, "unsupported_parameter", "stream"),
@@ -120,7 +120,7 @@ def test_a_prompt_with_parameters() -> None:
             "stop": "x",
             "seed": 3,
             "top_k": None,
-            "min_p": None,
+            "typical_p": None,
         }
     )
     assert row == Row(
@@ -200,11 +200,11 @@ def test_a_missing_prompt_column_tells_the_keys() -> None:
 
 
 def test_a_template_makes_the_prompt_and_its_names_are_data() -> None:
-    template = PromptTemplate("{{ min_p }} {{ prompt }} {{ max_tokens }} {{ tools }}")
-    fields = {"min_p": 3, "prompt": "p", "max_tokens": 5, "tools": "saw"}
+    template = PromptTemplate("{{ typical_p }} {{ prompt }} {{ max_tokens }} {{ tools }}")
+    fields = {"typical_p": 3, "prompt": "p", "max_tokens": 5, "tools": "saw"}
     row = validate(fields, template=template)
     assert row.prompt == b"3 p 5 saw"
-    assert orjson.loads(row.extra or b"") == {"min_p": 3, "prompt": "p", "tools": "saw"}
+    assert orjson.loads(row.extra or b"") == {"typical_p": 3, "prompt": "p", "tools": "saw"}
     assert row.params == b'{"max_tokens":5}'
 
 

@@ -8,7 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from kernels.greedy import NO_TOKEN
 from kernels.sampling import RowSampling, SamplingMetadata, filtered_scores, sample
@@ -23,8 +28,10 @@ def rule(
     seed: int = 0,
     position: int = 0,
     sample_index: int = 0,
+    min_p: float = 0.0,
+    processed: bool = False,
 ) -> RowSampling:
-    return RowSampling(temperature, top_k, top_p, seed, position, sample_index)
+    return RowSampling(temperature, top_k, top_p, seed, position, sample_index, min_p, processed)
 
 
 def draw(logits: torch.Tensor, rules: list[RowSampling]) -> list[int]:
@@ -54,26 +61,32 @@ def test_a_row_that_is_not_finite_gets_no_token_and_harms_no_other(
 @pytest.mark.parametrize("spread", [0.01, 1.0, 8.0])
 def test_filters_keep_what_those_of_transformers_keep(vocab_size: int, spread: float) -> None:
     choices = [
-        (t, k, p)
+        (t, k, p, m)
         for t in (0.3, 1.0, 2.5)
         for k in (0, 1, 7, 2000)
         for p in (1e-6, 0.5, 0.9, 0.999, 1.0)
+        for m in (0.0, 0.02, 0.4, 1.0)
     ]
     logits = torch.randn(len(choices), vocab_size, generator=torch.Generator().manual_seed(1))
     logits *= spread
-    metadata = SamplingMetadata.build([rule(*c) for c in choices], vocab_size, CPU)
+    metadata = SamplingMetadata.build([rule(*c[:3], min_p=c[3]) for c in choices], vocab_size, CPU)
     ours = filtered_scores(logits, metadata).softmax(-1)
     alone = [
-        filtered_scores(logits[i : i + 1], SamplingMetadata.build([rule(*c)], vocab_size, CPU))
+        filtered_scores(
+            logits[i : i + 1],
+            SamplingMetadata.build([rule(*c[:3], min_p=c[3])], vocab_size, CPU),
+        )
         for i, c in enumerate(choices)
     ]
     torch.testing.assert_close(torch.cat(alone).softmax(-1), ours)
-    for row, (temperature, top_k, top_p) in enumerate(choices):
+    for row, (temperature, top_k, top_p, min_p) in enumerate(choices):
         scores = TemperatureLogitsWarper(temperature)(None, logits[row : row + 1])
         if top_k:
             scores = TopKLogitsWarper(top_k)(None, scores)
         if top_p < 1:
             scores = TopPLogitsWarper(top_p)(None, scores)
+        if min_p:
+            scores = MinPLogitsWarper(min_p)(None, scores)
         expected = scores.softmax(-1)[0]
         differing = (ours[row] > 0) != (expected > 0)
         # Sums in float32 may decide otherwise about the one token at the edge of top-p.
@@ -111,15 +124,23 @@ def chi_square(tokens: list[int], probabilities: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.6, 0, 1.0), (1.3, 6, 1.0), (1.0, 9, 0.8)]
+    ("temperature", "top_k", "top_p", "min_p"),
+    [
+        (1.0, 0, 1.0, 0.0),
+        (0.6, 0, 1.0, 0.0),
+        (1.3, 6, 1.0, 0.0),
+        (1.0, 9, 0.8, 0.0),
+        (1.0, 0, 1.0, 0.2),
+        (1.5, 9, 0.9, 0.1),
+    ],
 )
 @pytest.mark.parametrize("varied", ["seed", "position", "sample_index"])
 def test_draws_follow_the_softmax(
-    temperature: float, top_k: int, top_p: float, varied: str
+    temperature: float, top_k: int, top_p: float, min_p: float, varied: str
 ) -> None:
     logits = torch.tensor([[1.2, -0.3, 0.8, 2.0, -1.5, 0.1, 0.4, 1.1, -0.7, 0.6, 1.7, -0.2]])
     draws = 20_000
-    rules = [rule(temperature, top_k, top_p, **{varied: i}) for i in range(draws)]
+    rules = [rule(temperature, top_k, top_p, min_p=min_p, **{varied: i}) for i in range(draws)]
     tokens = draw(logits.expand(draws, -1), rules)
     metadata = SamplingMetadata.build(rules[:1], 12, CPU)
     probabilities = filtered_scores(logits, metadata).softmax(-1)[0]
@@ -135,6 +156,8 @@ def rules(draw: st.DrawFn) -> RowSampling:
         seed=draw(st.integers(0, 2**63 - 1)),
         position=draw(st.integers(0, 100_000)),
         sample_index=draw(st.integers(0, 3)),
+        min_p=draw(st.sampled_from([0.0, 0.05, 1.0])),
+        processed=draw(st.booleans()),
     )
 
 

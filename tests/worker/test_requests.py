@@ -6,6 +6,7 @@ import json
 import pytest
 
 from engine.errors import RequestError
+from engine.sampling_params import SamplingParams
 from worker.requests import COLUMNS, derived_seed, prepare, row_sampling
 
 pytestmark = pytest.mark.quick
@@ -84,6 +85,32 @@ def test_the_rows_own_parameters_win(lease):
     assert (params.max_tokens, params.stop) == (3, ("END",))
     params, _ = row_sampling(lease, row(0, prompt="x"))
     assert (params.max_tokens, params.stop) == (9, ("###",))
+
+
+def test_lists_and_objects_of_the_normalized_copy_reach_the_engine(lease):
+    asked = {
+        "logit_bias": {"7": 1.0, "50256": -100.0}, "allowed_token_ids": [7, 8],
+        "bad_words": ["no"], "bad_words_ids": [[1, 2], [3]], "min_tokens": 2, "min_p": 0.25,
+        "repetition_penalty": 1.1, "presence_penalty": 0.5, "frequency_penalty": -1.0,
+        "stop": ["x"], "include_stop_str_in_output": True, "stop_token_ids": [5],
+    }  # fmt: skip
+    lease = dataclasses.replace(lease, options={"sampling": asked | {"min_p": 0.5}})
+    params, _ = row_sampling(lease, row(0, prompt="x", params={"min_p": 0.25}))
+    frozen = {
+        "logit_bias": ((7, 1.0), (50256, -100.0)), "allowed_token_ids": (7, 8),
+        "bad_words": ("no",), "bad_words_ids": ((1, 2), (3,)), "stop": ("x",),
+        "stop_token_ids": (5,),
+    }  # fmt: skip
+    assert params == SamplingParams(**{**asked, **frozen, "seed": derived_seed(7, 0)})
+
+
+def test_a_rows_least_may_be_more_than_the_jobs_most(lease):
+    rows = [row(0, prompt="ok", params={"min_tokens": 10}), row(1, prompt="ok")]
+    (batch,) = prepare(lease, rows, Encoder(), 100)
+    ((refused),) = batch.refused
+    assert (refused.error.code, refused.error.field) == ("invalid_parameter", "min_tokens")
+    assert refused.error.message == "min_tokens is 10; it must be at most max_tokens (9)"
+    assert len(batch.rows) == 1
 
 
 def test_a_row_without_a_seed_gets_its_own(lease):

@@ -1,0 +1,281 @@
+"""What a step does to the logits of the rows that ask for it, before one is sampled.
+
+Each kind of rule is one operation over all rows that have it. What it needs of a row that stays
+the same or grows from step to step is kept on the device, in a table with a slot a row; a step
+sends slots, new tokens and little else. Tables are made when a row first asks, and whatever a slot
+holds can be made again from the sequence's tokens (see `SlotCache`): so a preempted sequence, or a
+step that failed half done, needs no care.
+
+    token bias            logit_bias, allowed tokens, banned ones, min_tokens
+    penalties             repetition, then frequency and presence
+    banned sequences      bad words of several tokens
+
+It is the order of transformers and vLLM: what is banned stays so, whatever comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.batch import ScheduledSequence
+from engine.logit_rules import BannedSequences, LogitRules, TokenBias
+from engine.slot_cache import SlotCache
+from kernels.banned_sequences import (
+    ANY_TOKEN,
+    BEFORE_THE_PROMPT,
+    NO_TOKEN_MATCHES,
+    ban_completions,
+)
+from kernels.penalties import Penalties, TokenCounts, apply_penalties
+from kernels.sampling import LogitsProcessor
+from kernels.token_bias import add_token_bias, write_token_bias
+
+
+class LogitsProcessors:
+    """Makes the processors of each step.
+
+    Args:
+        vocab_size: width of the logits.
+        device: where they are.
+    """
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._biases = _Biases(vocab_size, device)
+        self._penalties = _Penalties(vocab_size, device)
+        self._banned = _Banned(device)
+
+    def prepare(
+        self, sequences: Sequence[ScheduledSequence], order: Sequence[int]
+    ) -> list[LogitsProcessor]:
+        """The processors of a step, in their order; none where no row asks.
+
+        Args:
+            sequences: those that sample.
+            order: which of them the rows of the scores are (`SamplingMetadata.order`).
+        """
+        biased: list[tuple[int, TokenBias]] = []
+        penalized: list[tuple[int, ScheduledSequence]] = []
+        banned: list[tuple[int, ScheduledSequence, BannedSequences]] = []
+        for row, index in enumerate(order):
+            sequence = sequences[index]
+            rules = sequence.logit_rules
+            if rules is None:
+                continue
+            bias = rules.bias_after(_generated(sequence))
+            if bias is not None:
+                biased.append((row, bias))
+            if rules.penalizes:
+                penalized.append((row, sequence))
+            if rules.banned is not None:
+                banned.append((row, sequence, rules.banned))
+        made = [
+            self._biases.processor(biased) if biased else None,
+            self._penalties.processor(penalized) if penalized else None,
+            self._banned.processor(banned) if banned else None,
+        ]
+        return [processor for processor in made if processor is not None]
+
+
+class _Biases:
+    """A table of biases; rows that ask for the same share a slot."""
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._vocab_size = vocab_size
+        self._device = device
+        self._slots: SlotCache[TokenBias] = SlotCache()
+        self._table: torch.Tensor | None = None  # [slots, vocab_size], float32
+
+    def processor(self, biased: list[tuple[int, TokenBias]]) -> LogitsProcessor:
+        try:
+            slots, new = self._slots.place(bias for _, bias in biased)
+            table = self._fill(new)
+        except BaseException:
+            self._slots.clear()
+            raise
+        rows = _integers([row for row, _ in biased], self._device)
+        places = _integers(slots, self._device)
+        return lambda scores: add_token_bias(scores, rows, table, places)
+
+    def _fill(self, new: dict[TokenBias, int]) -> torch.Tensor:
+        if self._table is None or len(self._table) != self._slots.size:
+            self._table = None  # its memory is free before more is taken
+            self._table = torch.empty(
+                self._slots.size, self._vocab_size, dtype=torch.float32, device=self._device
+            )
+        if new:
+            entries: list[int] = []
+            values: list[float] = []
+            for bias, slot in new.items():
+                first = slot * self._vocab_size
+                entries.extend(first + token for token in bias.token_ids)
+                values.extend(bias.values)
+            write_token_bias(
+                self._table,
+                _integers(list(new.values()), self._device),
+                _floats([bias.rest for bias in new], self._device),
+                _integers(entries, self._device),
+                _floats(values, self._device),
+            )
+        return self._table
+
+
+class _Penalties:
+    """Counts of the tokens of sequences that are penalized.
+
+    A step adds the newest token, which is the step's own input, before it penalizes. Tokens that
+    were sampled are not added at once: a step that runs out of memory is computed again, and would
+    count them twice.
+    """
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._vocab_size = vocab_size
+        self._device = device
+        self._slots: SlotCache[LogitRules] = SlotCache()
+        self._counts: TokenCounts | None = None
+        self._counted: dict[int, int] = {}  # by slot: how many generated tokens are counted
+
+    def processor(self, penalized: list[tuple[int, ScheduledSequence]]) -> LogitsProcessor:
+        sequences = [sequence for _, sequence in penalized]
+        try:
+            slots, counts = self._count(sequences)
+        except BaseException:
+            self._slots.clear()
+            raise
+        rows = _integers([row for row, _ in penalized], self._device)
+        places = _integers(slots, self._device)
+        rules = [_rules(sequence) for sequence in sequences]
+        penalties = Penalties(
+            _floats([r.repetition_penalty for r in rules], self._device)[:, None],
+            _floats([r.presence_penalty for r in rules], self._device)[:, None],
+            _floats([r.frequency_penalty for r in rules], self._device)[:, None],
+        )
+        return lambda scores: apply_penalties(scores, rows, counts, places, penalties)
+
+    def _count(self, sequences: list[ScheduledSequence]) -> tuple[list[int], TokenCounts]:
+        """Bring the counts up to date; returns the slots and where they are."""
+        slots, new = self._slots.place(_rules(sequence) for sequence in sequences)
+        if self._counts is None or len(self._counts.generated) != self._slots.size:
+            self._counts = None  # its memory is free before more is taken
+            self._counts = TokenCounts.empty(self._slots.size, self._vocab_size, self._device)
+        begun: list[int] = []
+        prompt: list[int] = []
+        tokens: list[int] = []
+        for sequence, slot in zip(sequences, slots, strict=True):
+            history = sequence.history
+            assert history is not None
+            generated, first = _generated(sequence), slot * self._vocab_size
+            missing = generated - self._counted.get(slot, 0)
+            if sequence.logit_rules in new or not 0 <= missing <= 1:
+                begun.append(slot)
+                prompt.extend(first + token for token in history.prompt_token_ids)
+                tokens.extend(first + token for token in history.output_token_ids[:generated])
+            elif missing:
+                tokens.append(first + sequence.token_ids[-1])
+            self._counted[slot] = generated
+        if begun:
+            self._counts.begin(_integers(begun, self._device), _integers(prompt, self._device))
+        if tokens:
+            self._counts.add(_integers(tokens, self._device))
+        return slots, self._counts
+
+
+class _Banned:
+    """Tables of banned sequences; rows that ask for the same share a slot."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._slots: SlotCache[BannedSequences] = SlotCache()
+        self._most = 0  # sequences of a slot
+        self._length = 0  # tokens of a sequence but its last
+        self._prefixes: torch.Tensor | None = None  # [slots, most, length], int32
+        self._last: torch.Tensor | None = None  # [slots, most], int64
+
+    def processor(
+        self, banned: list[tuple[int, ScheduledSequence, BannedSequences]]
+    ) -> LogitsProcessor:
+        rules = [rule for _, _, rule in banned]
+        try:
+            slots = _integers(self._place(rules), self._device)
+        except BaseException:
+            self._slots.clear()
+            raise
+        assert self._prefixes is not None
+        assert self._last is not None
+        prefixes, last = self._prefixes[slots], self._last[slots]
+        rows = _integers([row for row, _, _ in banned], self._device)
+        tails = torch.tensor(
+            [_tail(sequence, self._length) for _, sequence, _ in banned], dtype=torch.int32
+        ).to(self._device, non_blocking=True)
+        return lambda scores: ban_completions(scores, rows, tails, prefixes, last)
+
+    def _place(self, rules: list[BannedSequences]) -> list[int]:
+        most = max(len(rule.sequences) for rule in rules)
+        length = max(rule.longest for rule in rules) - 1
+        if most > self._most or length > self._length:
+            self._most = max(self._most, _power_of_two(most))
+            self._length = max(self._length, _power_of_two(length))
+            self._slots.clear()
+        slots, new = self._slots.place(rules)
+        if self._last is None or self._last.shape != (self._slots.size, self._most):
+            self._prefixes = self._last = None
+        if self._prefixes is None or self._prefixes.shape[-1] != self._length:
+            shape = (self._slots.size, self._most, self._length)
+            self._prefixes = torch.empty(shape, dtype=torch.int32, device=self._device)
+            self._last = torch.empty(shape[:2], dtype=torch.int64, device=self._device)
+        assert self._last is not None
+        if new:
+            prefixes, last = self._written(list(new))
+            where = _integers(list(new.values()), self._device)
+            self._prefixes.index_copy_(0, where, prefixes.to(self._device, non_blocking=True))
+            self._last.index_copy_(0, where, last.to(self._device, non_blocking=True))
+        return slots
+
+    def _written(self, rules: list[BannedSequences]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows of the two tables, on the host."""
+        none = [NO_TOKEN_MATCHES] * self._length
+        prefixes = [
+            [[ANY_TOKEN] * (self._length + 1 - len(s)) + list(s[:-1]) for s in rule.sequences]
+            + [none] * (self._most - len(rule.sequences))
+            for rule in rules
+        ]
+        last = [
+            [s[-1] for s in rule.sequences] + [0] * (self._most - len(rule.sequences))
+            for rule in rules
+        ]
+        return torch.tensor(prefixes, dtype=torch.int32), torch.tensor(last, dtype=torch.int64)
+
+
+def _rules(sequence: ScheduledSequence) -> LogitRules:
+    assert sequence.logit_rules is not None
+    return sequence.logit_rules
+
+
+def _generated(sequence: ScheduledSequence) -> int:
+    """Tokens that were generated before the one that is sampled now."""
+    assert sequence.history is not None
+    return sequence.end - len(sequence.history.prompt_token_ids)
+
+
+def _tail(sequence: ScheduledSequence, length: int) -> list[int]:
+    """The last `length` tokens before the one that is sampled now."""
+    assert sequence.history is not None
+    generated = _generated(sequence)
+    found = sequence.history.output_token_ids[max(0, generated - length) : generated]
+    if len(found) < length:
+        found = [*sequence.history.prompt_token_ids[len(found) - length :], *found]
+    return [BEFORE_THE_PROMPT] * (length - len(found)) + found
+
+
+def _power_of_two(count: int) -> int:
+    """The least one that is not smaller."""
+    return 1 << (count - 1).bit_length()
+
+
+def _integers(values: list[int], device: torch.device) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int64).to(device, non_blocking=True)
+
+
+def _floats(values: list[float], device: torch.device) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float32).to(device, non_blocking=True)
