@@ -214,10 +214,9 @@ class EngineBridge:
             self._relaunch()
 
     def _note_death(self, engine: EngineProcess, status: int) -> None:
-        how = engine.death(status)
         with self._lock:
             requests = len(self._inflight)
-            death = self._inflight.engine_died(how)
+            death = self._inflight.engine_died(engine.death(status))
             for sink, output in death.answers:
                 sink(output)
             suspects = self._inflight.suspects

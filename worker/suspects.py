@@ -11,8 +11,8 @@ from dataclasses import dataclass
 # it runs alone, after they have hit every group that it was in; and between two of its tries all
 # other suspects run. Each more would cost a row that does kill one more load of the model.
 DEATHS_ALONE = 3
-# A row that died alone and was answered later shows that engines are killed from outside. Each such
-# death makes one more necessary, but no more than these.
+# A death after which all who were suspected of it were answered came from outside. Each such death
+# makes one more necessary to blame a row, but no more than these.
 MORE_DEATHS_ALONE = 7
 
 
@@ -53,14 +53,15 @@ class Suspects:
     Nobody waits for ever: each death halves a group or counts against a row that was alone. If k
     rows kill, in batches of n, and nothing else does, then no more engines die than
     k * (1 + ceil(log2 n) + `DEATHS_ALONE`). Where engines are killed from outside, too, which is
-    seen from rows that died alone and were answered later, up to `MORE_DEATHS_ALONE` more deaths
+    seen from suspects that are all answered later, up to `MORE_DEATHS_ALONE` more deaths
     are needed to blame a row. Not thread-safe.
     """
 
     def __init__(self) -> None:
         self._groups: deque[Group] = deque()
         self._deaths: dict[str, Deaths] = {}
-        self._from_outside = 0  # deaths of rows that were alone and answered later
+        self._from_outside = 0  # deaths that were no row's
+        self._unexplained = 0  # deaths of this hunt, without those of the rows it has blamed
 
     def __len__(self) -> int:
         return sum(len(group.rows) for group in self._groups)
@@ -80,6 +81,7 @@ class Suspects:
         Returns:
             The deaths of the one row that was admitted, if it is to blame; it is forgotten.
         """
+        self._unexplained += 1
         rows = dict.fromkeys(admitted)
         alone = len(rows) == 1 and not with_others
         for row in rows:
@@ -94,7 +96,10 @@ class Suspects:
             return None
         (row,) = rows
         if self._deaths[row].alone >= DEATHS_ALONE + min(self._from_outside, MORE_DEATHS_ALONE):
-            return self._deaths.pop(row)
+            deaths = self._deaths.pop(row)
+            self._unexplained -= deaths.alone + deaths.beside
+            self._end_hunt()
+            return deaths
         self._groups.append(Group(rows))
         return None
 
@@ -108,6 +113,7 @@ class Suspects:
 
     def taken_back(self, row: str) -> None:
         """Nobody waits for a row any more, which says nothing about it."""
+        self._unexplained = 0  # they may have been its deaths
         self._leave(row, cleared=False)
 
     def _put_first(self, rows: Collection[str], *, halve: bool) -> None:
@@ -124,6 +130,7 @@ class Suspects:
         deaths = self._deaths.pop(row, None)
         if cleared and deaths is not None:
             self._from_outside += deaths.alone
+            self._unexplained -= deaths.alone
         for group in self._groups:
             if row not in group.rows:
                 continue
@@ -136,5 +143,11 @@ class Suspects:
 
     def _remove(self, group: Group) -> None:
         self._groups.remove(group)
+        self._end_hunt()
         if self._groups and self._groups[0] is group.twin:
             self._put_first(self._groups.popleft().rows, halve=True)
+
+    def _end_hunt(self) -> None:
+        if not self._groups:
+            self._from_outside += max(0, self._unexplained)
+            self._unexplained = 0

@@ -99,6 +99,25 @@ def test_kills_that_were_survived_make_more_of_them_necessary() -> None:
     assert deaths.alone == 2 * DEATHS_ALONE - 1
 
 
+def test_so_does_a_batch_that_dies_and_is_answered() -> None:
+    suspects = Suspects()
+    suspects.engine_died(["a", "b"], with_others=False)
+    suspects.answered("a")
+    suspects.answered("b")
+    for _ in range(DEATHS_ALONE):
+        assert suspects.engine_died(["other"], with_others=False) is None
+    assert suspects.engine_died(["other"], with_others=False) is not None
+
+
+def test_deaths_that_a_row_is_blamed_for_do_not() -> None:
+    suspects = Suspects()
+    suspects.engine_died(["bad", "good"], with_others=False)
+    suspects.answered("good")
+    for bad in ("bad", "worse"):
+        deaths = [suspects.engine_died([bad], with_others=False) for _ in range(DEATHS_ALONE)]
+        assert deaths[-1] is not None
+
+
 def test_but_a_row_that_kills_is_blamed_in_the_end() -> None:
     suspects = Suspects()
     for i in range(100):
