@@ -4,6 +4,7 @@ import inspect
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -215,6 +216,45 @@ def test_a_row_cannot_set_how_the_template_is_applied(folder):
     assert arguments.keys() - {"documents", "kwargs"} <= RESERVED
     with pytest.raises(RequestError):
         PromptEncoder(folder).render(USER, None, {"tokenize": True})
+
+
+def test_a_text_that_ends_the_library_of_the_tokenizer_is_refused(folder, monkeypatch):
+    class PanicException(BaseException):
+        """As the one of tokenizers, which no `except Exception` catches."""
+
+    def panic(*arguments, **options):
+        raise PanicException("retry-limit-in-match over")
+
+    encoder = PromptEncoder(folder)
+    monkeypatch.setattr(encoder, "_tokenizer", panic)
+    with pytest.raises(RequestError, match="PanicException: retry-limit") as refused:
+        encoder.encode_chats(["a"])
+    assert refused.value.code == "tokenizer_error"
+
+
+def test_an_interrupt_is_no_refusal(folder, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    encoder = PromptEncoder(folder)
+    monkeypatch.setattr(encoder, "_tokenizer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        encoder.encode_chats(["a"])
+
+
+def test_other_threads_run_while_a_long_text_is_tokenized(folder):
+    """Heartbeats, above all: the tokenizer holds no lock of the interpreter."""
+    encoder = PromptEncoder(folder)
+    text = "a long row, and all of it is one text. " * 50_000
+    tokenizing, ticks = threading.Event(), 0
+    thread = threading.Thread(
+        target=lambda: (encoder._tokenizer.backend_tokenizer.encode_batch([text]), tokenizing.set())
+    )
+    thread.start()
+    while not tokenizing.wait(0.005):
+        ticks += 1
+    thread.join()
+    assert ticks > 5
 
 
 def test_the_digest_covers_the_template(folder, tmp_path):
