@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from engine.messages import Message, Start, decode, encode
+
+log = logging.getLogger("pagemill.worker")
 
 # A thread of the engine that waits for others spins for some microseconds, which is how long the
 # next operation of a step is away, and then sleeps: on a machine with little to spare a thread that
@@ -79,6 +82,10 @@ class EngineProcess:
             return None
         except ValueError as error:
             self.last_words = f"it sent what cannot be read: {error}"
+            log.error(
+                "engine %d: %s", self.pid, self.last_words,
+                extra={"event": "engine_crashed", "engine_pid": self.pid},
+            )  # fmt: skip
             self.kill()
             return None
 
