@@ -49,17 +49,18 @@ class Admission:
             if blocker is not None:
                 self._waiting.hold(blocker)
                 continue
-            if growth is None:
+            if growth is None and self._config.reserve_growth:
                 growth = Growth(self._running, self._config.block_size)
             if not self._blocks.admit(sequence, self._reserve(sequence, growth)):
                 break
             self._waiting.pop()
             self._swap.swap_in(sequence)
-            growth.add(sequence)
+            if growth is not None:
+                growth.add(sequence)
             self._enter_batch(sequence)
             plan.add_chunk(sequence)
 
-    def _reserve(self, sequence: Sequence, growth: Growth) -> int:
+    def _reserve(self, sequence: Sequence, growth: Growth | None) -> int:
         """Blocks that must stay available when a sequence is admitted, for all to grow.
 
         At least one for each, so that nobody is preempted in the next step, and the watermark.
@@ -68,7 +69,7 @@ class Admission:
         if not self._running:
             return 0
         least = max(len(self._running) + 1, self._config.watermark_blocks)
-        if not self._config.reserve_growth:
+        if growth is None:
             return least
         left = self._blocks.pool.num_available - self._blocks.blocks_for(sequence.num_tokens)
         return max(least, growth.reserve_for(sequence, left))

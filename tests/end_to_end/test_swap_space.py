@@ -48,7 +48,7 @@ def test_rows_that_make_room_have_the_same_answers(
     assert metrics["pagemill_swap_outs_total"] > 0
     assert metrics["pagemill_swap_ins_total"] == metrics["pagemill_swap_outs_total"]
     assert metrics["pagemill_swap_blocks_used"] == 0
-    assert "swap space: up to 1,310 blocks, 0.01 GiB" in worker.logged()
+    assert "swap space: up to 2,621 blocks, 0.01 GiB" in worker.logged()
     again, metrics, worker = answers(deployment, tiny_model, *tight, "--swap-space", "0")
     assert [row["text"] for row in again] == [row["text"] for row in roomy]
     assert metrics["pagemill_preemptions_total"] > 0

@@ -105,6 +105,7 @@ def test_smollm2_equals_transformers_when_it_is_preempted(smollm2, prefix_cache,
         num_blocks=80,
         max_model_len=640,
         enable_prefix_caching=prefix_cache,
+        swap_space=0,  # what was lost is computed again
     )
     record_property("near_ties", near_ties(expected, answers(engine, prompts)))
     assert engine.stats.preemptions > 0

@@ -112,7 +112,7 @@ def test_sequences_that_are_computed_again_keep_theirs(
 ) -> None:
     engine = engine_of(
         folder, num_blocks=40, block_size=8, max_model_len=320, max_num_batched_tokens=48,
-        enable_prefix_caching=prefix_cache,
+        enable_prefix_caching=prefix_cache, swap_space=0,
     )  # fmt: skip
     added = requests(PROMPTS, ASKED, max_tokens=30, stop_token_ids=(1 << 30,))
     for request, output in zip(added, answers(engine, added), strict=True):
