@@ -37,6 +37,8 @@ class EngineConfig:
         max_num_batched_tokens: token budget of a step; None is 512 on a CPU, 8192 on a GPU.
         enable_prefix_caching: share the KV of equal prefixes.
         threads: threads of torch on a CPU; None leaves torch's own choice.
+        deterministic: give a row the same answer, to the last bit of its logits, whatever else
+            is computed with it; only in float32 on a CPU (docs/reproducibility.md).
         check_invariants: verify the scheduler's invariants after every step (for tests).
     """
 
@@ -55,6 +57,7 @@ class EngineConfig:
     max_num_batched_tokens: int | None = None
     enable_prefix_caching: bool = True
     threads: int | None = None
+    deterministic: bool = False
     check_invariants: bool = False
 
     def __post_init__(self) -> None:

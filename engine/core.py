@@ -59,7 +59,9 @@ class Engine:
         self.config = config
         self.files: ModelFiles = resolve_model(config.model) if files is None else files
         self.tokenizer: Tokenizer = load_tokenizer(self.files.path)
-        self.loaded: LoadedModel = load_model(self.files, config.dtype, config.device)
+        self.loaded: LoadedModel = load_model(
+            self.files, config.dtype, config.device, deterministic=config.deterministic
+        )
         self._log_loaded(time.monotonic() - began)
         on_cpu = self.loaded.device.type == "cpu"
         budget = config.max_num_batched_tokens or (CPU_TOKEN_BUDGET if on_cpu else GPU_TOKEN_BUDGET)

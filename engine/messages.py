@@ -62,6 +62,7 @@ class Ready:
         model_path: local folder with the tokenizer's files.
         revision: identity of the weights and tokenizer.
         kv_dtype: number format of the KV cache.
+        deterministic: see `engine.config.EngineConfig`.
     """
 
     model_path: str
@@ -73,6 +74,7 @@ class Ready:
     block_size: int
     num_blocks: int
     load_seconds: float
+    deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

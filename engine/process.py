@@ -141,6 +141,7 @@ def _serve(inbox: _Inbox, writer: Connection) -> int:
                 block_size=config.block_size,
                 num_blocks=engine.kv_cache.num_blocks,
                 load_seconds=engine.load_seconds,
+                deterministic=config.deterministic,
             )
         )
     )

@@ -72,6 +72,16 @@ class Runner:
     def _sample(
         self, sampling: list[ScheduledSequence], logits: torch.Tensor
     ) -> list[SampledToken]:
+        """A token for each of some sequences, from their rows of `logits`."""
+        if not self.loaded.model.batch_invariant:
+            return self._sample_together(sampling, logits)
+        # Torch's sums and exponentials may depend on the number of rows.
+        alone = (self._sample_together([s], logits[i : i + 1]) for i, s in enumerate(sampling))
+        return [token for tokens in alone for token in tokens]
+
+    def _sample_together(
+        self, sampling: list[ScheduledSequence], logits: torch.Tensor
+    ) -> list[SampledToken]:
         rules = SamplingMetadata.build(
             [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
         )
@@ -138,6 +148,7 @@ class Runner:
                 self.kv_cache.layer(0),
                 self.loaded.config.num_heads,
                 self.loaded.config.windows,
+                batch_invariant=self.loaded.model.batch_invariant,
             ),
         )
 

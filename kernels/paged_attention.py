@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from kernels.attention_metadata import AttentionMetadata
+from kernels.batch_invariant_tiles import batch_invariant_plan
 from kernels.gathered_attention import GatherPlan, gathered_attention
 from kernels.kv_layout import LayerKV
 from kernels.tiled_attention import TilePlan, tiled_attention
@@ -39,6 +40,8 @@ def plan_attention(
     kv: LayerKV,
     num_heads: int,
     windows: Iterable[int | None],
+    *,
+    batch_invariant: bool = False,
 ) -> AttentionPlan:
     """Prepare what all layers of a step share, for the device and the layout of `kv`.
 
@@ -46,6 +49,8 @@ def plan_attention(
         num_heads: heads of the queries.
         windows: the sliding window of each layer in tokens, its own token included; None
             attends to everything. Layers with the same window share their preparation.
+        batch_invariant: what a query gets is to have the same bits whatever else the step
+            computes; only for a cache head by head.
     """
     longest = max(metadata.context_lens)
     # A window that no sequence has outgrown is no window.
@@ -53,8 +58,10 @@ def plan_attention(
     workspace = torch.empty(0)
     built: dict[int | None, GatherPlan | TilePlan]
     if kv.by_head:
-        built = {w: TilePlan.build(metadata, kv, w, num_heads) for w in set(effective.values())}
+        build = batch_invariant_plan if batch_invariant else TilePlan.build
+        built = {w: build(metadata, kv, w, num_heads) for w in set(effective.values())}
     else:
+        assert not batch_invariant, "torch's attention depends on the shape of the batch"
         gathers = {w: GatherPlan.build(metadata, kv, w) for w in set(effective.values())}
         shape = (2, max(plan.most_blocks for plan in gathers.values()), *kv.keys.shape[1:])
         workspace = torch.empty(shape, dtype=kv.keys.dtype, device=kv.keys.device)

@@ -8,12 +8,15 @@ once then serves all of them. A query with several runs gets its answer from the
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
 from kernels.attention_metadata import AttentionMetadata
+from kernels.attention_tiles import PartialResults, Tile
 from kernels.cpu.library import find
 from kernels.kv_layout import LayerKV
 from kernels.prefix_groups import prefix_groups
@@ -43,31 +46,13 @@ class _Plan(ctypes.Structure):
         *((name, _SIZE) for name in ("block_size", "num_kv_heads", "group", "head_dim", "is_half")),
         ("num_tiles", _SIZE),
         ("most_rows", _SIZE),
-        *((name, _ADDRESS) for name in ("tiles", "queries", "firsts", "ends", "blocks")),
+        *((name, _ADDRESS) for name in ("tiles", "queries", "firsts", "ends", "blocks", "sources")),
         *((name, _ADDRESS) for name in ("partial", "maxima", "sums")),
+        ("num_phases", _SIZE),
+        ("phase_starts", _ADDRESS),
         ("num_merges", _SIZE),
         *((name, _ADDRESS) for name in ("merge_queries", "merge_starts", "merge_slots")),
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Queries that attend to tokens of one run of blocks.
-
-    Attributes:
-        queries: rows among the step's tokens, in the order of their positions.
-        firsts, ends: the tokens that each query attends to.
-        blocks: the run.
-        start: position of the run's first token.
-        length: tokens of the run that some query attends to, counted from `start`.
-    """
-
-    queries: Sequence[int]
-    firsts: Sequence[int]
-    ends: Sequence[int]
-    blocks: Sequence[int]
-    start: int
-    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,49 +72,44 @@ class TilePlan:
     def build(
         cls, metadata: AttentionMetadata, kv: LayerKV, window: int | None, num_heads: int
     ) -> TilePlan:
-        group = num_heads // kv.num_kv_heads
         tiles = sorted(
-            _tiles(metadata, kv.block_size, window, max(1, _TILE_ROWS // group)),
+            _tiles(metadata, kv.block_size, window, most_queries(num_heads // kv.num_kv_heads)),
             key=lambda tile: -len(tile.queries) * tile.length,
         )
-        return cls._of(tuple(tiles), metadata.num_tokens, kv, num_heads)
+        partial = PartialResults.to_merge(tiles, metadata.num_tokens)
+        return cls.of(tuple(tiles), partial, kv, num_heads)
 
     @classmethod
-    def _of(cls, tiles: tuple[Tile, ...], num_tokens: int, kv: LayerKV, num_heads: int) -> TilePlan:
-        parts = [0] * num_tokens
-        for tile in tiles:
-            for query in tile.queries:
-                parts[query] += 1
+    def of(
+        cls, tiles: tuple[Tile, ...], partial: PartialResults, kv: LayerKV, num_heads: int
+    ) -> TilePlan:
+        """Of tiles in the order of their phases."""
         rows: list[int] = []
-        slots: dict[int, list[int]] = {}
-        num_queries = num_blocks = num_slots = 0
-        for tile in tiles:
-            slot = -1
-            if any(parts[query] > 1 for query in tile.queries):
-                slot = num_slots
-                num_slots += len(tile.queries)
-                for place, query in enumerate(tile.queries, slot):
-                    slots.setdefault(query, []).append(place)
+        num_queries = num_blocks = 0
+        for tile, slot in zip(tiles, partial.slots, strict=True):
             rows += (num_queries, len(tile.queries), num_blocks, tile.start, tile.length, slot)
             num_queries += len(tile.queries)
             num_blocks += len(tile.blocks)
         group = num_heads // kv.num_kv_heads
-        merge_starts = [0]
-        for places in slots.values():
-            merge_starts.append(merge_starts[-1] + len(places))
+        num_slots, merges = partial.num_slots, partial.merges
+        last_phase = tiles[-1].phase
+        starts = [bisect_left(tiles, phase, key=_phase) for phase in range(last_phase + 2)]
         tensors = (
             _integers(rows),
             *(
                 _integers([number for tile in tiles for number in getattr(tile, name)])
                 for name in ("queries", "firsts", "ends", "blocks")
             ),
+            _integers(partial.sources),
             torch.empty(num_slots * num_heads * (-(-kv.head_dim // 16) * 16)),
             torch.empty(num_slots * num_heads),
             torch.empty(num_slots * num_heads),
-            _integers(list(slots)),
-            _integers(merge_starts),
-            _integers([place for places in slots.values() for place in places]),
+            _integers(starts),
+            _integers(list(merges)),
+            _integers([0, *accumulate(map(len, merges.values()))]),
+            _integers([place for places in merges.values() for place in places]),
         )
+        addresses = [tensor.data_ptr() for tensor in tensors]
         native = _Plan(
             kv.block_size,
             kv.num_kv_heads,
@@ -138,11 +118,18 @@ class TilePlan:
             kv.keys.dtype is torch.float16,
             len(tiles),
             max(len(tile.queries) for tile in tiles) * group,
-            *(tensor.data_ptr() for tensor in tensors[:8]),
-            len(slots),
-            *(tensor.data_ptr() for tensor in tensors[8:]),
+            *addresses[:9],
+            last_phase + 1,
+            addresses[9],
+            len(merges),
+            *addresses[10:],
         )
         return cls(tiles, tensors, native)
+
+
+def most_queries(group: int) -> int:
+    """Of a tile, where `group` heads of queries share a key-value head."""
+    return max(1, _TILE_ROWS // group)
 
 
 def tiled_attention(
@@ -258,5 +245,9 @@ def _cut(
     ]
 
 
-def _integers(values: list[int]) -> torch.Tensor:
+def _phase(tile: Tile) -> int:
+    return tile.phase
+
+
+def _integers(values: Sequence[int]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32)

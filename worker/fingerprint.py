@@ -13,8 +13,8 @@ from jobs.records import ChunkLease
 def fingerprint(lease: ChunkLease, ready: Ready, tokenizer_digest: str) -> str:
     """Rows that another worker spooled are adopted only where this is the same.
 
-    In it are the model's revision, the tokenizer and its template, the number formats, this
-    version of the engine, and the job's frozen options.
+    In it are the model's revision, the tokenizer and its template, the number formats, whether
+    the engine is deterministic, this version of it, and the job's frozen options.
     """
     facts = {
         "pagemill": jobs.__version__,
@@ -22,6 +22,7 @@ def fingerprint(lease: ChunkLease, ready: Ready, tokenizer_digest: str) -> str:
         "revision": ready.revision,
         "dtype": ready.dtype,
         "kv_dtype": ready.kv_dtype,
+        "deterministic": ready.deterministic,
         "tokenizer": tokenizer_digest,
         "max_model_len": ready.max_model_len,
         "options": lease.options,

@@ -56,6 +56,8 @@ class WorkerOptions:
         engine = {name: given[name] for name in _ENGINE_OPTIONS if given[name] is not None}
         if given["no_prefix_cache"]:
             engine["enable_prefix_caching"] = False
+        if given["deterministic"]:
+            engine["deterministic"] = True
         if env.get("PAGEMILL_CHECK_INVARIANTS") == "1":
             engine["check_invariants"] = True
         port: int | None = given["metrics_port"]
@@ -105,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--metrics-port", type=_port)
     parser.add_argument("--metrics-host")
     parser.add_argument("--no-prefix-cache", action="store_true")
+    parser.add_argument("--deterministic", action="store_true")
     for name, kind in _ENGINE_OPTIONS.items():
         parser.add_argument("--" + name.replace("_", "-"), type=kind)
     return parser

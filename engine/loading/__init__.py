@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["ModelFiles", "load_model", "resolve_model"]
 
 
-def load_model(files: ModelFiles, dtype: str = "auto", device: str = "auto") -> LoadedModel:
+def load_model(
+    files: ModelFiles, dtype: str = "auto", device: str = "auto", *, deterministic: bool = False
+) -> LoadedModel:
     """Load weights from a folder; see `engine.loading.weights.load_model`."""
     from engine.loading import weights
 
-    return weights.load_model(files, dtype, device)
+    return weights.load_model(files, dtype, device, deterministic=deterministic)

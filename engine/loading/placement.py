@@ -8,6 +8,7 @@ import platform
 import torch
 
 from engine.errors import ConfigError, UnsupportedModel
+from kernels.cpu.library import library
 
 logger = logging.getLogger("pagemill.engine")
 
@@ -72,6 +73,27 @@ def choose_dtype(name: str, device: torch.device, named: str | None, stored: str
             f"the model's dtype is {own!r}; name one of {', '.join(DTYPES)} to compute in"
         )
     return DTYPES[own]
+
+
+def check_deterministic(device: torch.device, dtype: torch.dtype) -> None:
+    """Whether there are batch-invariant kernels for a placement.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    own = str(dtype).removeprefix("torch.")
+    if device.type != "cpu" or dtype != torch.float32:
+        raise ConfigError(
+            f"deterministic answers are computed in float32 on a CPU only, but this model is to "
+            f"run in {own} on {device}; add --device cpu --dtype float32, or leave out "
+            "--deterministic"
+        )
+    if library() is None:
+        raise ConfigError(
+            "deterministic answers need the C++ kernels, which are not there for this processor or "
+            "were not built; install pagemill from its wheel or again where there is a C++ "
+            "compiler, or leave out --deterministic"
+        )
 
 
 def _multiplies_bfloat16() -> bool:

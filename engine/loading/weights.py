@@ -12,7 +12,7 @@ import torch
 from engine.errors import BrokenModel, UnsupportedModel
 from engine.loading.checkpoint import read_tensors, weight_files
 from engine.loading.loaded import LoadedModel
-from engine.loading.placement import choose_device, choose_dtype
+from engine.loading.placement import check_deterministic, choose_device, choose_dtype
 from engine.loading.resolve import ModelFiles
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
@@ -24,7 +24,9 @@ _STORED_DTYPES = {"F64": "float32", "F32": "float32", "BF16": "bfloat16", "F16":
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
-def load_model(files: ModelFiles, dtype: str = "auto", device: str = "auto") -> LoadedModel:
+def load_model(
+    files: ModelFiles, dtype: str = "auto", device: str = "auto", *, deterministic: bool = False
+) -> LoadedModel:
     """Load a model.
 
     Args:
@@ -32,11 +34,12 @@ def load_model(files: ModelFiles, dtype: str = "auto", device: str = "auto") -> 
         dtype: `float32`, `bfloat16`, `float16`, or `auto`: the checkpoint's own on a GPU,
             float32 on a CPU.
         device: `cpu`, `cuda`, `cuda:1` …, or `auto`: a GPU where there is one.
+        deterministic: see `engine.config.EngineConfig`.
 
     Raises:
         UnsupportedModel: the model needs something that our decoder or the device lacks.
         BrokenModel: tensors are missing, unexpected or of a wrong shape.
-        ConfigError: the device or dtype does not exist.
+        ConfigError: the device or dtype does not exist, or cannot be deterministic.
     """
     placed = choose_device(device)
     config = read_model_config(files.path)
@@ -45,6 +48,8 @@ def load_model(files: ModelFiles, dtype: str = "auto", device: str = "auto") -> 
     eos_token_ids = read_eos_token_ids(files.path)
     stored = _check_tensors(config, paths, files.path)
     chosen = choose_dtype(dtype, placed, config.checkpoint_dtype, stored)
+    if deterministic:
+        check_deterministic(placed, chosen)
     with torch.no_grad():
         model = _allocate(config, chosen, placed)
         wanted = dict(model.checkpoint_tensors())
@@ -52,7 +57,7 @@ def load_model(files: ModelFiles, dtype: str = "auto", device: str = "auto") -> 
             if name in wanted:
                 wanted[name].copy_(part[:])  # converts the dtype
         del wanted  # packing frees each matrix as it goes
-        model.pack()
+        model.pack(batch_invariant=deterministic)
     model.eval()
     return LoadedModel(model, config, eos_token_ids, chosen, placed)
 

@@ -17,6 +17,7 @@ from engine.models.config import ModelConfig
 from engine.models.linear import FusedLinear, NewParameter
 from engine.models.rope import inverse_frequencies
 from engine.models.weight import DenseWeight, Weight, packed
+from kernels.batch_invariant_rope import batch_invariant_cos_sin
 from kernels.kv_layout import LayerKV
 from kernels.paged_attention import AttentionPlan, paged_attention
 from kernels.rms_norm import add_rms_norm, rms_norm
@@ -140,6 +141,7 @@ class Decoder(nn.Module):
         super().__init__()
         new = NewParameter(dtype, device)
         self.config = config
+        self.batch_invariant = False
         self.embed_tokens = new(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config, w, new) for w in config.windows)
         self.norm = new(config.hidden_size)
@@ -163,16 +165,21 @@ class Decoder(nn.Module):
         if not self.config.tie_word_embeddings:
             yield "lm_head.weight", self.lm_head.dense()
 
-    def pack(self) -> None:
+    def pack(self, batch_invariant: bool = False) -> None:
         """Bring the matrices into the form that the device multiplies fastest by.
 
         To be called once, when the checkpoint's values are in. What `checkpoint_tensors` gives
         afterwards can be read but no longer filled. A tied embedding keeps its rows as well, as
         tokens are looked up in them.
+
+        Args:
+            batch_invariant: `forward` is to give a token the same bits whatever else the step
+                computes; float32 on a CPU, with a plan of attention that is batch-invariant too.
         """
+        self.batch_invariant = batch_invariant
         for layer in [module for module in self.modules() if isinstance(module, FusedLinear)]:
-            layer.pack()
-        self.lm_head = packed(self.lm_head)
+            layer.pack(batch_invariant)
+        self.lm_head = packed(self.lm_head, batch_invariant)
 
     def forward(
         self,
@@ -210,9 +217,7 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """As `forward`, but what logits are made of: [rows, hidden_size], after the final norm."""
         residual = functional.embedding(token_ids, self.embed_tokens)
-        cos_sin = rope_cos_sin(
-            positions, self.inv_freq, residual.dtype, self.config.rope.attention_factor
-        )
+        cos_sin = self._cos_sin(positions, residual.dtype)
         # After the last attention, only the chosen tokens matter.
         chosen = rows if rows.shape[0] < token_ids.shape[0] else None
         last = len(self.layers) - 1
@@ -223,6 +228,12 @@ class Decoder(nn.Module):
             )
         assert pending is not None  # a config has at least one layer
         return add_rms_norm(pending, residual, self.norm, self.config.rms_norm_eps)
+
+    def _cos_sin(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        scale = self.config.rope.attention_factor
+        if self.batch_invariant:
+            return batch_invariant_cos_sin(positions, self.inv_freq, scale)
+        return rope_cos_sin(positions, self.inv_freq, dtype, scale)
 
 
 def _select(x: Tensor, rows: Tensor | None) -> Tensor:

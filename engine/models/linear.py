@@ -49,9 +49,9 @@ class FusedLinear(nn.Module):
                 for name, part in zip(self.parts, rows, strict=True):
                     yield f"{name}.{kind}", part
 
-    def pack(self) -> None:
+    def pack(self, batch_invariant: bool = False) -> None:
         """See `Decoder.pack`."""
-        self.weight = packed(self.weight)
+        self.weight = packed(self.weight, batch_invariant)
 
     def forward(self, x: Tensor) -> Tensor:
         """[rows, in_features] to [rows, sum of the parts]."""

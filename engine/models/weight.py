@@ -1,10 +1,12 @@
-"""The matrix of a linear layer, in the form in which its device multiplies fastest."""
+"""The matrix of a linear layer, in the form that its products read."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from kernels.batch_invariant_linear import PanelMatrix, batch_invariant_linear
 
 
 class Weight(nn.Module):
@@ -55,9 +57,36 @@ class PackedWeight(Weight):
         return self.values.to_dense()
 
 
-def packed(weight: Weight) -> Weight:
-    """The same matrix as its device multiplies fastest; it can no longer be written to."""
+class BatchInvariantWeight(Weight):
+    """Gives a row of products the same bits whatever other rows there are."""
+
+    values: Tensor
+
+    def __init__(self, matrix: PanelMatrix) -> None:
+        super().__init__()
+        self.register_buffer("values", matrix.panels, persistent=False)
+        self._out_features = matrix.out_features
+
+    def multiply(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        return batch_invariant_linear(x, self._matrix, bias)
+
+    def dense(self) -> Tensor:
+        return self._matrix.dense()
+
+    @property
+    def _matrix(self) -> PanelMatrix:
+        return PanelMatrix(self.values, self._out_features)
+
+
+def packed(weight: Weight, batch_invariant: bool = False) -> Weight:
+    """The same matrix as its device multiplies fastest; it can no longer be written to.
+
+    Args:
+        batch_invariant: as `BatchInvariantWeight` has it; a float32 matrix on a CPU.
+    """
     values = weight.dense()
+    if batch_invariant:
+        return BatchInvariantWeight(PanelMatrix.of(values))
     if values.device.type != "cpu" or values.dtype != torch.float32:
         return weight
     try:

@@ -134,6 +134,13 @@ class EngineOptions:
         bool, typer.Option("--no-prefix-cache", help="Compute shared prefixes again.")
     ] = False
     threads: Annotated[int | None, typer.Option(help="Threads of the engine on a CPU.")] = None
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="Answer a row the same, to the bit, whatever is computed with it; on a CPU.",
+        ),
+    ] = False
     gpu_memory_utilization: Annotated[
         float | None, typer.Option(help="Share of the GPU's memory to use.")
     ] = None

@@ -29,8 +29,11 @@ struct Plan {
     int64_t num_tiles, most_rows;
     const Tile *tiles;
     const int32_t *queries, *firsts, *ends, *blocks;
-    float *partial;       // [slots, heads, padded head_dim]
-    float *maxima, *sums; // [slots, heads]
+    const int32_t *sources;  // slot that a tile's query goes on from, -1 for none; or null
+    float *partial;          // [slots, heads, padded head_dim]
+    float *maxima, *sums;    // [slots, heads]
+    int64_t num_phases;
+    const int32_t *phase_starts;  // of tiles; those of a phase go on from the phases before
     int64_t num_merges;
     const int32_t *merge_queries, *merge_starts, *merge_slots;
 };
@@ -263,6 +266,24 @@ INLINE void fetch_span(const Plan &plan, const Tile &tile, int64_t head, int64_t
     }
 }
 
+// A row's sums before its first span: none, or what an earlier tile left of them.
+INLINE void begin_row(const Plan &plan, int64_t query, int64_t head, const Scratch &s,
+                      int64_t row) {
+    const int64_t width = padded(plan.head_dim), num_heads = plan.num_kv_heads * plan.group;
+    const int64_t source = plan.sources == nullptr ? -1 : plan.sources[query];
+    float *output = s.output + row * width;
+    if (source < 0) {
+        s.maxima[row] = NONE;
+        s.sums[row] = 0;
+        for (int64_t d = 0; d < width; d++) output[d] = 0;
+        return;
+    }
+    const int64_t place = source * num_heads + head;
+    s.maxima[row] = plan.maxima[place];
+    s.sums[row] = plan.sums[place];
+    for (int64_t d = 0; d < width; d++) output[d] = plan.partial[place * width + d];
+}
+
 template <typename T>
 void attend_tile(const Plan &plan, const Tile &tile, int64_t head, const float *queries,
                  int64_t query_stride, const T *keys, const T *values, float scale,
@@ -279,9 +300,7 @@ void attend_tile(const Plan &plan, const Tile &tile, int64_t head, const float *
             queries + tokens[row / group] * query_stride + (head * group + row % group) * head_dim;
         for (int64_t d = 0; d < head_dim; d++)
             s.queries[row * head_dim + d] = query[d] * log2_scale;
-        s.maxima[row] = NONE;
-        s.sums[row] = 0;
-        for (int64_t d = 0; d < width; d++) s.output[row * width + d] = 0;
+        begin_row(plan, tile.first_query + row / group, head * group + row % group, s, row);
     }
     // Whoever reads a number once converts it while it reads; for more, it is converted first.
     const bool in_place = (sizeof(T) == 4 || rows <= SLICE) && block_size % VL == 0 &&
@@ -333,14 +352,17 @@ void attend_tile(const Plan &plan, const Tile &tile, int64_t head, const float *
 template <typename T>
 void attend_tiles(const Plan &plan, const float *queries, int64_t query_stride, const T *keys,
                   const T *values, float scale, float *output) {
-    const int64_t items = plan.num_tiles * plan.num_kv_heads;
-#pragma omp parallel if (items > 1)
+    const int64_t heads = plan.num_kv_heads;
+#pragma omp parallel if (plan.num_tiles * heads > 1)
     {
         Scratch scratch(plan.most_rows, plan.head_dim, padded(plan.head_dim));
-#pragma omp for schedule(dynamic, plan.num_kv_heads)
-        for (int64_t i = 0; i < items; i++)
-            attend_tile(plan, plan.tiles[i / plan.num_kv_heads], i % plan.num_kv_heads, queries,
-                        query_stride, keys, values, scale, scratch, output);
+        for (int64_t phase = 0; phase < plan.num_phases; phase++) {
+            const int64_t begin = plan.phase_starts[phase], end = plan.phase_starts[phase + 1];
+#pragma omp for schedule(dynamic, heads)
+            for (int64_t i = begin * heads; i < end * heads; i++)
+                attend_tile(plan, plan.tiles[i / heads], i % heads, queries, query_stride, keys,
+                            values, scale, scratch, output);
+        }
     }
 }
 

@@ -82,7 +82,14 @@ class ByHand:
         return {name: sequence[len(prompts[name]) :] for name, sequence in tokens.items()}
 
 
-def load_runner(folder: Path, *, num_blocks: int = 64, block_size: int = 16) -> Runner:
+def load_runner(
+    folder: Path,
+    *,
+    num_blocks: int = 64,
+    block_size: int = 16,
+    kv_dtype: str = "float32",
+    deterministic: bool = False,
+) -> Runner:
     """A float32 runner on the CPU, its cache full of NaN."""
     import torch
 
@@ -91,8 +98,9 @@ def load_runner(folder: Path, *, num_blocks: int = 64, block_size: int = 16) -> 
     from engine.loading import load_model, resolve_model
     from engine.runner import Runner
 
-    loaded = load_model(resolve_model(str(folder)), "float32", "cpu")
-    kv_format = choose_kv_format("float32", loaded.dtype, loaded.device)
+    files = resolve_model(str(folder))
+    loaded = load_model(files, "float32", "cpu", deterministic=deterministic)
+    kv_format = choose_kv_format(kv_dtype, loaded.dtype, loaded.device)
     kv_cache = KVCache.create(loaded.config, num_blocks, block_size, kv_format, loaded.device)
     for layer in kv_cache.layers:
         layer.keys.fill_(torch.nan)

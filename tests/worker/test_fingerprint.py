@@ -31,8 +31,9 @@ def test_every_option_of_the_job_is_in_it(lease, options):
 
 @pytest.mark.parametrize(
     "change",
-    [{"revision": "x"}, {"dtype": "bfloat16"}, {"kv_dtype": "float32"}, {"max_model_len": 256}],
-)
+    [{"revision": "x"}, {"dtype": "bfloat16"}, {"kv_dtype": "float32"}, {"max_model_len": 256},
+     {"deterministic": True}],
+)  # fmt: skip
 def test_the_model_is_in_it_and_where_it_runs_is_not(lease, change):
     assert fingerprint(lease, dataclasses.replace(READY, **change), "d") != fingerprint(
         lease, READY, "d"
