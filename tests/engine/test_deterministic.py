@@ -69,10 +69,18 @@ def test_in_chunks_of_prompts(folder: Path, alone: dict[str, Answer], budget: in
     assert answers(engine, ROWS, 64) == alone
 
 
-def test_preempted(folder: Path, alone: dict[str, Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("swap_space", [0.0, 0.1])
+def test_preempted(
+    folder: Path, alone: dict[str, Answer], monkeypatch: pytest.MonkeyPatch, swap_space: float
+) -> None:
     monkeypatch.setattr(Admission, "_reserve", lambda *_: 0)  # nothing is kept free for growth
     engine = engine_of(
-        folder, block_size=8, num_blocks=24, max_model_len=160, max_num_batched_tokens=40
+        folder,
+        block_size=8,
+        num_blocks=24,
+        max_model_len=160,
+        max_num_batched_tokens=40,
+        swap_space=swap_space,
     )
     assert answers(engine, ROWS, 64) == alone
     assert engine.stats.preemptions > 20
