@@ -22,7 +22,9 @@ class ScheduledSequence:
 
     Attributes:
         request_id: whose tokens these are.
-        token_ids: the tokens to compute in this step, at least one.
+        token_ids: the tokens to compute in this step. Of a sample that forks in this step
+            there are none: it samples from the logits of the sequence before it, which computes
+            the end of their prompt.
         start: position of `token_ids[0]` in the sequence; positions before it are in the cache.
         block_table: physical block of each logical block, long enough for
             `start + len(token_ids)` tokens.
@@ -33,6 +35,8 @@ class ScheduledSequence:
         prompt: what is wanted of the prompt's positions, of other steps too; None for nothing.
         logit_rules: what is done to its logits; None where nothing is.
         history: all of its tokens, where there are such rules.
+        candidates: how many of the likeliest tokens the scheduler wants to choose from itself;
+            they come as the token's `logprobs`.
     """
 
     request_id: str
@@ -45,6 +49,7 @@ class ScheduledSequence:
     prompt: PromptWork | None = None
     logit_rules: LogitRules | None = None
     history: TokenHistory | None = None
+    candidates: int = 0
 
     @property
     def end(self) -> int:

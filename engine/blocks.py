@@ -152,10 +152,10 @@ class BlockCopy:
 class BlockTable:
     """The physical block of each logical block of one sequence; one reference to each."""
 
-    __slots__ = ("_blocks", "_ids", "_pool")
+    __slots__ = ("_blocks", "_ids", "pool")
 
     def __init__(self, pool: BlockPool) -> None:
-        self._pool = pool
+        self.pool = pool
         self._blocks: list[int] = []
         self._ids: tuple[int, ...] | None = ()
 
@@ -175,7 +175,7 @@ class BlockTable:
     def share(self, blocks: Iterable[int]) -> None:
         """Append blocks that others hold or that are cached."""
         for block in blocks:
-            self._pool.retain(block)
+            self.pool.retain(block)
             self._blocks.append(block)
         self._ids = None
 
@@ -185,36 +185,36 @@ class BlockTable:
         Raises:
             OutOfBlocks: there are fewer than `count`; the table is as before.
         """
-        if count > self._pool.num_available:
+        if count > self.pool.num_available:
             raise OutOfBlocks(
-                f"{count} KV blocks wanted, {self._pool.num_available} of "
-                f"{self._pool.num_blocks} available"
+                f"{count} KV blocks wanted, {self.pool.num_available} of "
+                f"{self.pool.num_blocks} available"
             )
         for _ in range(count):
-            self._blocks.append(self._pool.allocate())
+            self._blocks.append(self.pool.allocate())
         self._ids = None
 
     def fork(self) -> BlockTable:
         """A second table over the same blocks."""
-        twin = BlockTable(self._pool)
+        twin = BlockTable(self.pool)
         twin.share(self._blocks)
         return twin
 
     def prepare_write(self, index: int) -> BlockCopy | None:
         """Make logical block `index` this table's own before a token is written to it.
 
-        Forks share all blocks; the first one that writes to the last, partly filled block gets a
-        copy, and the last holder writes in place. The device does the returned copy before any
+        Forks share all blocks; whoever writes to the last, partly filled block gets a copy first,
+        but for its last holder, who writes in place. The device does the returned copy before any
         write of the same step.
 
         Raises:
             OutOfBlocks: there is no block for the copy; the table is as before.
         """
         source = self._blocks[index]
-        if self._pool.references(source) == 1 and not self._pool.is_listed(source):
+        if self.pool.references(source) == 1 and not self.pool.is_listed(source):
             return None
-        target = self._pool.allocate()
-        self._pool.release(source)
+        target = self.pool.allocate()
+        self.pool.release(source)
         self._blocks[index] = target
         self._ids = None
         return BlockCopy(source, target)
@@ -222,6 +222,6 @@ class BlockTable:
     def release(self) -> None:
         """Give all blocks back, the last one first (see `BlockPool.release`)."""
         for block in reversed(self._blocks):
-            self._pool.release(block)
+            self.pool.release(block)
         self._blocks = []
         self._ids = ()

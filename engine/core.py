@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from engine.batch import Batch, SampledToken
+from engine.beam_group import BeamGroup
+from engine.beam_output import beam_output, check_vocabulary
 from engine.config import EngineConfig
 from engine.detokenizer import StopStringWatch, decode, load_tokenizer
 from engine.errors import ROW_ERRORS, ConfigError, EngineError, RequestError
@@ -130,6 +132,8 @@ class Engine:
                 "not fit the model",
                 "token_ids",
             )
+        if request.params.num_beams > 1:
+            check_vocabulary(request.params, len(self.loaded.eos_token_ids), size)
         self.scheduler.add(request, self._rules.rules_of(request.params))
         self._limits.add(request)
         if request.params.stop and request.task is None:
@@ -238,6 +242,8 @@ class Engine:
 
     def _output(self, sequence: Sequence) -> RequestOutput:
         self._limits.forget(sequence.request_id)
+        if isinstance(sequence, BeamGroup) and sequence.search.done:
+            return beam_output(sequence, self.tokenizer)
         watch = self._watches.pop(sequence.request_id, None)
         reason = sequence.finish_reason
         if watch is not None and watch.text is not None:

@@ -67,6 +67,7 @@ class Growth:
     def _course(self, sequence: Sequence) -> _Course:
         tokens = sequence.num_tokens
         blocks = len(sequence.block_table) or -(-tokens // self._block_size)
+        blocks -= sequence.tail_shared  # a copy of it is still to come
         return (
             sequence.max_output_tokens - len(sequence.output_token_ids),
             tokens - 1 - blocks * self._block_size,

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.errors import RequestError
 from engine.request import (
+    BeamOutput,
     FinishReason,
     Request,
     RequestOutput,
@@ -20,6 +21,7 @@ from engine.request import (
 from engine.sampling_params import SamplingParams
 from engine.task import Embed, Pooling, Score, Task
 
+_AT_REST = SamplingParams()
 _PARAM_FIELDS = tuple(f.name for f in dataclasses.fields(SamplingParams))
 _REQUEST_FIELDS = tuple(f.name for f in dataclasses.fields(Request))
 _OUTPUT_FIELDS = tuple(f.name for f in dataclasses.fields(RequestOutput))
@@ -32,13 +34,18 @@ def requests_body(requests: Sequence[Request]) -> dict[str, Any]:
         {
             **{name: getattr(request, name) for name in _REQUEST_FIELDS},
             "token_ids": prompts.setdefault(request.token_ids, len(prompts)),
-            # As `asdict`, which would copy lists of thousands of tokens one by one.
-            "params": {name: getattr(request.params, name) for name in _PARAM_FIELDS},
+            "params": _params_body(request.params),
             "task": _task_body(request.task),
         }
         for request in requests
     ]
     return {"prompts": list(prompts), "requests": bodies}
+
+
+def _params_body(params: SamplingParams) -> dict[str, Any]:
+    """What is not at rest; `asdict` would copy lists of thousands of tokens one by one."""
+    values = ((name, getattr(params, name)) for name in _PARAM_FIELDS)
+    return {name: value for name, value in values if value != getattr(_AT_REST, name)}
 
 
 def requests_of(
@@ -56,6 +63,7 @@ def requests_of(
 def output_body(output: RequestOutput) -> dict[str, Any]:
     """As `asdict`, which would take long over the thousands of objects of log probabilities."""
     body = {name: getattr(output, name) for name in _OUTPUT_FIELDS}
+    body["beams"] = [dataclasses.asdict(beam) for beam in output.beams]
     for name in ("logprobs", "prompt_logprobs"):
         if body[name] is not None:
             body[name] = [_logprob_body(t) for t in body[name]]
@@ -69,8 +77,8 @@ def output_body(output: RequestOutput) -> dict[str, Any]:
 
 def output_of(body: dict[str, Any]) -> RequestOutput:
     """The answer that `output_body` took apart."""
-    body["token_ids"] = tuple(body["token_ids"])
-    body["finish_reason"] = FinishReason(body["finish_reason"])
+    _restore(body)
+    body["beams"] = tuple(BeamOutput(**_restore(beam)) for beam in body["beams"])
     for name in ("logprobs", "prompt_logprobs"):
         if body[name] is not None:
             body[name] = tuple(_logprob(*t) for t in body[name])
@@ -80,6 +88,13 @@ def output_of(body: dict[str, Any]) -> RequestOutput:
     if body["embedding"] is not None:
         body["embedding"] = _floats(body["embedding"])
     return RequestOutput(**body)
+
+
+def _restore(answer: dict[str, Any]) -> dict[str, Any]:
+    """Bring an answer's tokens and its end back into their own types."""
+    answer["token_ids"] = tuple(answer["token_ids"])
+    answer["finish_reason"] = FinishReason(answer["finish_reason"])
+    return answer
 
 
 def _request_or_end(

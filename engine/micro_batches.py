@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import takewhile
 from typing import Protocol, TypeVar
 
 import torch
@@ -141,9 +142,9 @@ class MicroBatches:
             elif waits:
                 _wait(waits.pop(0))
             else:
-                lost = piece[0].request_id
-                sampled.append(SampledToken(lost, NO_TOKEN, out_of_memory=True))
-                left = tuple(s for s in left if s.request_id != lost)
+                lost = _with_forks(left)
+                sampled += (SampledToken(s.request_id, NO_TOKEN, out_of_memory=True) for s in lost)
+                left = left[len(lost) :]
         sound = self.failures == before
         self._size.step_ended(batch.num_tokens, sound)
         if not sound:
@@ -219,6 +220,12 @@ def _repeatable(copies: tuple[BlockCopy, ...]) -> tuple[BlockCopy, ...]:
             return copies[:index]
         sources.add(copy.source)
     return copies
+
+
+def _with_forks(left: tuple[ScheduledSequence, ...]) -> tuple[ScheduledSequence, ...]:
+    """The first sequence, and those that sample from its logits."""
+    forks = takewhile(lambda s: not s.token_ids, left[1:])
+    return (left[0], *forks)
 
 
 def _wait(seconds: float) -> None:

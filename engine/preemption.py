@@ -43,9 +43,13 @@ class Preemption:
 
     def make_room(self) -> None:
         """Give each sequence whose blocks are full one for its next token, by rank."""
-        for sequence in [s for s in self._running if self._blocks.lacks_room(s)]:
-            while sequence.status is SequenceStatus.RUNNING and not self._blocks.grow(sequence):
-                self._preempt(self._choose_victim())
+        lacks_room, grow = self._blocks.lacks_room, self._blocks.grow
+        holders = (h for s in self._running for h in s.beams or (s,))
+        for holder in [h for h in holders if lacks_room(h)]:
+            runs = holder.whole
+            while runs.status is SequenceStatus.RUNNING and lacks_room(holder):
+                if not grow(holder):
+                    self._preempt(self._choose_victim())
 
     def _choose_victim(self) -> Sequence:
         last = self._running[-1]
@@ -63,7 +67,9 @@ class Preemption:
         return shared == len(sequence.block_table), max(0, own)
 
     def _preempt(self, victim: Sequence) -> None:
-        self._swap.swap_out(victim)
+        # Beams are computed again, from what they have in common.
+        if not victim.beams and not self._blocks.awaits_copy(victim):
+            self._swap.swap_out(victim)
         self._blocks.release(victim)
         self._running.remove(victim)
         victim.status = SequenceStatus.WAITING

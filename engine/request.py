@@ -30,6 +30,8 @@ class Request:
             numbers of its own.
         timeout: seconds that it may take, from when it is first computed; None for no limit.
         task: what to do instead of completing the prompt; then `params` mean nothing.
+        sample_of: what the samples of one prompt have in common; None for a request that is
+            the only one. The prompt is computed for one of them, and the others share its blocks.
     """
 
     request_id: str
@@ -39,6 +41,7 @@ class Request:
     sample_index: int = 0
     timeout: float | None = None
     task: Task | None = None
+    sample_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,22 @@ class ScoreOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class BeamOutput:
+    """One of the answers that beam search found.
+
+    Attributes:
+        token_ids, text, finish_reason: as those of a `RequestOutput`.
+        score: sum of the tokens' log probabilities, divided by their number to the power of the
+            request's length penalty.
+    """
+
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class RequestOutput:
     """The answer to one request.
 
@@ -94,8 +113,9 @@ class RequestOutput:
         token_ids: the generated tokens, the one that stopped it included.
         text: the tokens decoded without special tokens, cut before a stop string.
         prompt_tokens: length of the prompt; 0 where the request was refused.
-        cached_tokens: prompt tokens whose KV was already in the prefix cache when the
-            request was first admitted.
+        completion_tokens: generated tokens, those of all `beams` together.
+        cached_tokens: prompt tokens that were not computed for this request: their KV was
+            in the prefix cache when it was first admitted, or another sample's.
         error_code: with `FinishReason.ERROR`, what went wrong (`nan_logits`, …).
         logprobs: one entry for each of `token_ids`, those that a stop string cut from the text
             too; None where the request asks for none, or was refused.
@@ -104,6 +124,8 @@ class RequestOutput:
             computed.
         score: of a request with `Score`, unless it failed.
         embedding: of a request with `Embed`, unless it failed: [hidden_size], float32.
+        beams: of a beam search that has ended, all answers that the request asks for, the best
+            first; that one is the request's own `token_ids`, too.
     """
 
     request_id: str
@@ -120,6 +142,7 @@ class RequestOutput:
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     score: ScoreOutput | None = None
     embedding: array[float] | None = None
+    beams: tuple[BeamOutput, ...] = ()
 
     @classmethod
     def without_answer(

@@ -24,12 +24,15 @@ class StepInputs:
 
     Attributes:
         token_ids, positions: [num_tokens], int64.
-        logit_rows: [rows], int64, the last token of each sequence that samples.
+        logit_rows: [rows], int64, the last token of each sequence that samples, each once.
+        samples: [samples], int64, which of the rows each sample is drawn from; None where each
+            has its own.
     """
 
     token_ids: torch.Tensor
     positions: torch.Tensor
     logit_rows: torch.Tensor
+    samples: torch.Tensor | None
     plan: AttentionPlan
 
 
@@ -88,7 +91,7 @@ class Runner:
         # The model's own logits stay as they are: log probabilities are of them.
         processors = self._processors.prepare(sampling, rules.order) if rules is not None else ()
         sampled = sample(logits, rules, processors)
-        asked = StepLogprobs.launch([s.params for s in sampling], logits, sampled)
+        asked = StepLogprobs.launch([_logprobs(s) for s in sampling], logits, sampled)
         # The one place where the host waits for the device.
         tokens: list[int] = sampled.tolist()
         logprobs = asked.fetch() if asked is not None else {}
@@ -108,7 +111,7 @@ class Runner:
         logits: torch.Tensor = self.loaded.model(
             inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, inputs.logit_rows
         )
-        return logits
+        return logits if inputs.samples is None else logits.index_select(0, inputs.samples)
 
     def _compute(self, batch: Batch) -> tuple[torch.Tensor, StepPrompts | None]:
         """The logits of the sequences that sample, and what prompts want, if any does."""
@@ -127,11 +130,15 @@ class Runner:
         token_ids: list[int] = []
         positions: list[int] = []
         logit_rows: list[int] = []
+        samples: list[int] = []
         for s in sequences:
             token_ids.extend(s.token_ids)
             positions.extend(range(s.start, s.end))
             if s.samples:
-                logit_rows.append(len(token_ids) - 1)
+                # A fork's logits are those of the sequence before it.
+                logit_rows.extend([len(token_ids) - 1] if s.token_ids else ())
+                samples.append(len(logit_rows) - 1)
+        sequences = tuple(s for s in sequences if s.token_ids)
         metadata = AttentionMetadata.build(
             [len(s.token_ids) for s in sequences],
             [s.end for s in sequences],
@@ -143,6 +150,7 @@ class Runner:
             token_ids=self._to_device(token_ids),
             positions=self._to_device(positions),
             logit_rows=self._to_device(logit_rows),
+            samples=self._to_device(samples) if len(samples) > len(logit_rows) else None,
             plan=plan_attention(
                 metadata,
                 self.kv_cache.layer(0),
@@ -154,6 +162,11 @@ class Runner:
 
     def _to_device(self, values: list[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64).to(self.loaded.device, non_blocking=True)
+
+
+def _logprobs(s: ScheduledSequence) -> int | None:
+    """How many of the likeliest tokens are wanted; None for no log probabilities at all."""
+    return s.candidates or s.params.logprobs
 
 
 def _row_sampling(s: ScheduledSequence) -> RowSampling:

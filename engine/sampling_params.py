@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engine.beam_params import check_beam_params
 from engine.errors import RequestError
 
 MAX_SEED = 2**63 - 1
@@ -51,6 +52,13 @@ class SamplingParams:
             at each position too, at most `MAX_LOGPROBS`. They are of the model's own logits.
         prompt_logprobs: the same for the tokens of the prompt, from the second on. The prompt is
             computed for it even where the prefix cache has it.
+        num_beams: over 1, beam search of that width, as transformers' (see `engine.beam_search`).
+        num_return_sequences: how many of the best beams are the answer.
+        length_penalty: a beam's score is the sum of its log probabilities, divided by its
+            length to this power: over 0 favours long answers.
+        early_stopping: True ends the search as soon as `num_beams` answers are there; False
+            when no running beam is better than they are, at its present length; "never" only
+            when none can become better.
     """
 
     max_tokens: int = 512
@@ -73,6 +81,10 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    num_beams: int = 1
+    num_return_sequences: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SamplingParams:
@@ -95,6 +107,7 @@ class SamplingParams:
                 raise _refuse(name, value, allowed)
         if self.min_tokens > self.max_tokens:
             raise _refuse("min_tokens", self.min_tokens, f"at most max_tokens ({self.max_tokens})")
+        check_beam_params(self)
 
 
 def _frozen(value: Any) -> Any:

@@ -11,11 +11,13 @@ from collections.abc import Iterable
 
 from engine.admission import Admission
 from engine.batch import Batch, SampledToken, ScheduledSequence, by_request
+from engine.beam_group import BeamGroup, check_beams
 from engine.block_manager import BlockManager
 from engine.errors import EngineError, RequestError
 from engine.logit_rules import LogitRules
 from engine.preemption import Preemption
 from engine.request import FinishReason, Request
+from engine.sample_families import SampleFamilies
 from engine.scheduler_config import SchedulerConfig
 from engine.scheduler_invariants import (
     check_batch,
@@ -61,6 +63,7 @@ class Scheduler:
                 config.block_size if caching else None, longest=config.tokens_per_place
             )
         self._waiting = waiting
+        self._families = SampleFamilies()
         self._sequences: dict[str, Sequence] = {}  # all that have not ended
         self._running: list[Sequence] = []  # by rank
         self._in_flight: tuple[Batch, list[Sequence]] | None = None
@@ -69,7 +72,7 @@ class Scheduler:
         self._counts = Counters()
         self._swap = Swap(self._blocks, config.swap_blocks, swap_cost or SwapCost(), self._counts)
         state = self._blocks, self._waiting, self._running, self._counts, self._swap
-        self._admission = Admission(config, *state)
+        self._admission = Admission(config, self._families, *state)
         self._preemption = Preemption(*state)
 
     @property
@@ -82,7 +85,7 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + self._families.num_followers
 
     @property
     def running_sequences(self) -> tuple[Sequence, ...]:
@@ -114,7 +117,10 @@ class Scheduler:
         params = request.params
         stop = frozenset() if params.ignore_eos else self.config.eos_token_ids
         tree = self._blocks.tree
-        sequence = Sequence(
+        searches = params.num_beams > 1
+        if searches:
+            check_beams(self.config, request, longest_answer)
+        sequence = (BeamGroup if searches else Sequence)(
             request,
             self._arrivals,
             pool=self._blocks.pool,
@@ -126,7 +132,8 @@ class Scheduler:
         )
         self._arrivals += 1
         self._sequences[sequence.request_id] = sequence
-        self._waiting.push(sequence)
+        if not self._families.join(sequence):
+            self._waiting.push(sequence)
 
     def abort(self, request_id: str) -> Sequence | None:
         """Take a request back; returns its sequence, or None if the id is unknown."""
@@ -207,7 +214,8 @@ class Scheduler:
         changed: list[Sequence] = []
         ended = False
         for planned, sequence in zip(batch.sequences, sequences, strict=True):
-            if sequence.status is SequenceStatus.FINISHED:
+            whole = sequence.whole
+            if whole.status is SequenceStatus.FINISHED:
                 continue
             for piece in pieces.get(planned.request_id, ()):
                 assert sequence.prompt is not None
@@ -215,19 +223,20 @@ class Scheduler:
             token = tokens.get(planned.request_id)
             if token is not None and token.nan_logits:
                 self._blocks.distrust(sequence)
-                self._fail(sequence, "nan_logits")
+                self._fail(whole, "nan_logits")
             elif token is not None and token.out_of_memory:
-                self._fail(sequence, "out_of_memory")
+                self._fail(whole, "out_of_memory")
             elif token is not None and token.nothing_left:
-                self._fail(sequence, "no_token_left")
+                self._fail(whole, "no_token_left")
             elif token is not None and planned.samples:
                 self._advance(planned, sequence, token)
             else:
                 self._advance(planned, sequence, None)
                 if not self._end_if_done(sequence):
                     continue
-            changed.append(sequence)
-            ended = ended or sequence.finish_reason is not None
+            if whole is sequence or whole.finish_reason is not None:
+                changed.append(whole)
+            ended = ended or whole.finish_reason is not None
         if ended:
             self._drop_ended()
         for sequence in self._ended_in_flight:
@@ -244,7 +253,7 @@ class Scheduler:
         holders = [*self._running, *self._ended_in_flight]
         self._blocks.check_invariants(holders)
         check_batch(self._running, self.config.max_num_seqs)
-        check_nobody_is_lost(self._running, list(self._waiting), self._sequences)
+        check_nobody_is_lost(self._running, [*self._waiting, *self._families], self._sequences)
         check_blockers(self._waiting.blockers, holders)
         check_swapped(self._running, self._waiting, self._swap.space)
 
@@ -252,6 +261,8 @@ class Scheduler:
         self, planned: ScheduledSequence, sequence: Sequence, token: SampledToken | None
     ) -> None:
         """Apply a step with sound logits to one sequence."""
+        if sequence.forked_from is not None:
+            self._blocks.fork(sequence.forked_from, sequence)
         computed = planned.end
         if sequence.gap is not None and computed == sequence.gap[0]:
             computed, sequence.gap = sequence.gap[1], None
@@ -261,7 +272,13 @@ class Scheduler:
         if token is None:
             return
         self._prove(sequence)
+        group = sequence.whole
+        if isinstance(group, BeamGroup):
+            self._advance_beams(group, sequence, token)
+            return
         outputs = sequence.output_token_ids
+        if not outputs and sequence.request.sample_of is not None:
+            self._queue(self._families.completed(sequence))
         outputs.append(token.token_id)
         if token.logprobs is not None:
             sequence.logprobs.append(token.logprobs)
@@ -284,6 +301,13 @@ class Scheduler:
         if node is not None and not node.proven:
             self._blocks.prove(sequence)
 
+    def _advance_beams(self, group: BeamGroup, sequence: Sequence, token: SampledToken) -> None:
+        """Apply the candidates of one beam, or of what all have in common."""
+        assert token.logprobs is not None
+        self._counts.generated_tokens += group.take(sequence, token.logprobs, self._blocks)
+        if group.search.done:
+            self._mark_ended(group, group.answers()[0][1])
+
     def _fail(self, sequence: Sequence, code: str) -> None:
         """End a sequence with an error; nothing that it wrote in this step is shared."""
         sequence.error_code = code
@@ -293,6 +317,12 @@ class Scheduler:
         sequence.status = SequenceStatus.FINISHED
         sequence.finish_reason = reason
         del self._sequences[sequence.request_id]
+        self._queue(self._families.leave(sequence))
+
+    def _queue(self, heir: Sequence | None) -> None:
+        """Queue the sample that leads its family from now on, if there is one."""
+        if heir is not None:
+            self._waiting.push(heir)
 
     def _drop_ended(self) -> None:
         """Take ended sequences out of the batch and their blocks back."""
@@ -307,10 +337,12 @@ class Scheduler:
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         """End one sequence from outside a step."""
         runs = sequence.status is SequenceStatus.RUNNING
+        queued = not runs and not self._families.follows(sequence)
         self._mark_ended(sequence, reason)
-        if not runs:
+        if queued:
             self._waiting.discard(sequence)
             self._swap.forget(sequence)
+        if not runs:
             return
         self._running.remove(sequence)
         # The device may still write to the blocks of a sequence in flight.

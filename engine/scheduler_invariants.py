@@ -18,8 +18,9 @@ def check_batch(running: list[Sequence], max_num_seqs: int) -> None:
     """
     if running != sorted(running, key=lambda s: s.rank):
         raise InvariantError("running sequences are not in the order of their rank")
-    if len(running) > max_num_seqs:
-        raise InvariantError(f"{len(running)} sequences run")
+    places = sum(sequence.places for sequence in running)
+    if places > max_num_seqs:
+        raise InvariantError(f"{len(running)} sequences run, in {places} places")
     for sequence in running:
         if sequence.status is not SequenceStatus.RUNNING:
             raise InvariantError(f"{sequence.request_id!r} runs, but is {sequence.status}")

@@ -52,7 +52,18 @@ class Sequence:
             once it is computed.
         waiting_place: sorts the sequences that wait for their first admission; the waiting
             queue sets it.
+        tail_shared: whether the block that its next token goes to may have other holders; it
+            gets a copy of its own before it writes (see `BlockManager.grow`).
+        places: of the batch that it takes: rows of a step, and tokens to decode.
+        num_candidates: likeliest tokens that it asks for in place of one that is sampled.
+        beams: what holds its blocks in place of itself, while it searches by beams.
+        forked_from: the sequence whose blocks it shares once the step that computes their
+            prompt has retired. Until then it runs, but holds no blocks.
     """
+
+    places: int = 1
+    num_candidates: int = 0
+    beams: tuple[Sequence, ...] = ()
 
     __slots__ = (
         "arrival",
@@ -60,6 +71,7 @@ class Sequence:
         "cached_tokens",
         "error_code",
         "finish_reason",
+        "forked_from",
         "gap",
         "leading",
         "logit_rules",
@@ -80,6 +92,7 @@ class Sequence:
         "status",
         "stop_token_ids",
         "swapped",
+        "tail_shared",
         "waiting_place",
         "wave",
     )
@@ -125,6 +138,21 @@ class Sequence:
         self.gap: tuple[int, int] | None = None
         self.waiting_place = (0, 0, arrival)
         self.publish_at = NEVER
+        self.tail_shared = False
+        self.forked_from: Sequence | None = None
+
+    @property
+    def whole(self) -> Sequence:
+        """The sequence that runs, waits and ends: of a beam its group, else itself."""
+        return self
+
+    def next_blocks(self, block_size: int) -> int:
+        """Most blocks that it may need for the tokens of its next step, once it runs."""
+        return 1
+
+    def fold(self) -> tuple[Sequence, ...]:
+        """It loses its blocks: returns its beams, which it has no more."""
+        return ()
 
     @property
     def num_tokens(self) -> int:

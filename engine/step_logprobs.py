@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 
 from engine.batch import SampledLogprobs
-from engine.sampling_params import SamplingParams
 from kernels.logprobs import token_logprobs
 
 
@@ -29,19 +28,19 @@ class StepLogprobs:
 
     @classmethod
     def launch(
-        cls, params: Sequence[SamplingParams], logits: torch.Tensor, tokens: torch.Tensor
+        cls, counts: Sequence[int | None], logits: torch.Tensor, tokens: torch.Tensor
     ) -> StepLogprobs | None:
         """Start the computation without waiting for it; None where no row asks.
 
         Args:
-            params: of each row.
+            counts: of each row, how many of the likeliest tokens are wanted; None for nothing.
             logits: [rows, vocab_size], as the model gave them.
             tokens: [rows], int64, what was sampled.
         """
-        wanted = {i: p.logprobs for i, p in enumerate(params) if p.logprobs is not None}
+        wanted = {i: count for i, count in enumerate(counts) if count is not None}
         if not wanted:
             return None
-        if len(wanted) < len(params):
+        if len(wanted) < len(counts):
             rows = torch.tensor(list(wanted)).to(logits.device, non_blocking=True)
             logits, tokens = logits[rows], tokens[rows]
         found = token_logprobs(logits, tokens, max(wanted.values()))

@@ -35,10 +35,11 @@ class StepPlan:
             running: the first to be served first.
         """
         prefills: list[Sequence] = []
-        for sequence in running:
-            if sequence.num_tokens - sequence.num_computed_tokens > 1:
+        for sequence in (holder for s in running for holder in s.beams or (s,)):
+            missing = sequence.num_tokens - sequence.num_computed_tokens
+            if missing > 1:
                 prefills.append(sequence)
-            else:
+            elif missing:  # a beam that has all its tokens waits for the others
                 self.add_decode(sequence)
         for sequence in prefills:
             if self.budget:
@@ -58,6 +59,7 @@ class StepPlan:
                 sequence.request.sample_index,
                 sequence.prompt_work,
                 *_logits_of(sequence),
+                sequence.num_candidates,
             )
         )
         self.sequences.append(sequence)
@@ -83,10 +85,29 @@ class StepPlan:
                 sequence.request.sample_index,
                 sequence.prompt_work,
                 *_logits_of(sequence),
+                sequence.num_candidates,
             )
         )
         self.sequences.append(sequence)
         self.budget -= end - start
+
+    def add_fork(self, index: int, sequence: Sequence) -> None:
+        """Plan the first token of a sample, right after the entry that computes its prompt."""
+        self.planned.insert(
+            index,
+            ScheduledSequence(
+                sequence.request_id,
+                (),
+                sequence.num_computed_tokens,
+                (),
+                True,
+                sequence.request.params,
+                sequence.request.sample_index,
+                None,
+                *_logits_of(sequence),
+            ),
+        )
+        self.sequences.insert(index, sequence)
 
 
 def _logits_of(sequence: Sequence) -> tuple[LogitRules | None, Sequence | None]:

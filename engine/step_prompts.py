@@ -55,7 +55,9 @@ class HiddenRows:
             if sequence.prompt is not None:
                 self._want(index, sequence.prompt, sequence, first)
             first += len(sequence.token_ids)
-            if sequence.samples:
+            if sequence.samples and not sequence.token_ids:  # a fork of the one before
+                self.sampling.append(self.sampling[-1])
+            elif sequence.samples:
                 self.sampling.append(len(self.tokens))
                 self.tokens.append(first - 1)
 

@@ -51,6 +51,8 @@ _ALIASES = {
     "min_new_tokens": "min_tokens",
     "min_token": "min_tokens",
     "num_return_sequences": "n",
+    "beam_size": "num_beams",
+    "beam_width": "num_beams",
     "temp": "temperature",
     "repeat_penalty": "repetition_penalty",
     "sequence_bias": "logit_bias",

@@ -1,8 +1,8 @@
 """Sampling parameters of rows and jobs, and their limits.
 
 The limits are those of the engine's sampling parameters. `jobs` does not import the engine, so
-they stand here a second time, and a test holds the two together. `n` is ours alone: the worker
-asks the engine for n answers.
+they stand here a second time, and a test holds the two together. `n` and `use_beam_search` are ours
+alone: the worker asks the engine for n answers, or for the n best of a search.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ MAX_BAD_WORDS = 256
 MAX_BAD_WORD_TOKENS = 64
 REPETITION_PENALTIES = (0.01, 100)
 OPENAI_PENALTIES = (-2, 2)
+MAX_BEAMS = 64
+MAX_LENGTH_PENALTY = 10
 
 
 def check_parameter(name: str, value: Any, field: str | None = None) -> Any:
@@ -117,6 +119,21 @@ def _top_p(name: str, value: Any) -> float:
     if not 0 < number <= 1:
         raise invalid_parameter(name, value, "over 0 and at most 1")
     return number
+
+
+def _length_penalty(name: str, value: Any) -> float:
+    number = _finite(name, value)
+    if abs(number) > MAX_LENGTH_PENALTY:
+        raise invalid_parameter(name, value, f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}")
+    return number
+
+
+def _early_stopping(name: str, value: Any) -> bool | str:
+    if not isinstance(value, bool | str):
+        raise wrong_type(name, value, 'true, false or "never"')
+    if isinstance(value, str) and value != "never":
+        raise invalid_parameter(name, value, 'true, false or "never"')
+    return value
 
 
 def _strings(most: int) -> Callable[[str, Any], list[str]]:
@@ -224,4 +241,8 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "n": _whole(1, f"from 1 to {MAX_N}", MAX_N),
     "logprobs": _LOGPROBS,
     "prompt_logprobs": _LOGPROBS,
+    "use_beam_search": _flag,
+    "num_beams": _whole(1, f"from 1 to {MAX_BEAMS}", MAX_BEAMS),
+    "length_penalty": _length_penalty,
+    "early_stopping": _early_stopping,
 }

@@ -21,15 +21,12 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "chat_template": (),
     "continue_final_message": (False,),
     "do_sample": (),
-    "early_stopping": (False,),
     "echo": (False,),
     "function_call": ("none",),
     "functions": ([],),
     "json_schema": (),
-    "length_penalty": (1,),
     "mirostat": (0,),
     "no_repeat_ngram_size": (0,),
-    "num_beams": (1,),
     "parallel_tool_calls": (True,),
     "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
@@ -41,7 +38,6 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "top_logprobs": (0,),
     "truncate_prompt_tokens": (),
     "typical_p": (1,),
-    "use_beam_search": (False,),
 }
 
 # What else there is to say than to leave it out.

@@ -38,7 +38,7 @@ log = logging.getLogger("pagemill.worker")
 
 COMMIT_AGAIN_SECONDS = 1.0  # between two tries to commit a chunk
 # Errors that another worker need not give.
-OF_THE_WORKER = frozenset({"kv_cache_too_small", "out_of_memory"})
+OF_THE_WORKER = frozenset({"kv_cache_too_small", "out_of_memory", "too_many_beams"})
 
 
 @dataclass(frozen=True, slots=True)

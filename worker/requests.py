@@ -145,8 +145,29 @@ def row_sampling(lease: ChunkLease, row: Mapping[str, Any]) -> tuple[SamplingPar
     values: dict[str, Any] = dict(lease.options.get("sampling") or {})
     values.update(json.loads(row["params"]) if row["params"] else {})
     values.setdefault("seed", derived_seed(lease.seed, row["row_index"]))
-    samples = values.pop("n", 1)  # the engine knows single samples only
+    samples = values.pop("n", 1)  # the engine knows single samples, and all beams of a search
+    if _searches(values, samples):
+        values["num_return_sequences"], samples = samples, 1
     return SamplingParams.from_json(values), samples
+
+
+def _searches(values: dict[str, Any], n: int) -> bool:
+    """Whether a row asks for beam search; `num_beams` says by how many, and else `n`.
+
+    Raises:
+        RequestError: `invalid_parameter`, its parameters contradict each other.
+    """
+    wanted, width = values.pop("use_beam_search", None), values.get("num_beams")
+    if wanted and width is None:
+        values["num_beams"] = width = n
+    searches = width is not None and width > 1
+    if wanted is None or wanted == searches:
+        return searches
+    if wanted:
+        message = f"use_beam_search is true, but num_beams is {width}; it must be over 1"
+    else:
+        message = f"use_beam_search is false, but num_beams is {width}; leave one of them out"
+    raise RequestError("invalid_parameter", message, "use_beam_search")
 
 
 def row_text(lease: ChunkLease, row: Mapping[str, Any], encoder: PromptEncoder) -> tuple[str, bool]:
@@ -170,6 +191,7 @@ def _requests(
 ) -> tuple[Request, ...]:
     prompt, timeout = tuple(token_ids), lease.options.get("row_timeout")
     others = replace(params, prompt_logprobs=None)  # they would be told the same again
+    first = request_id(lease, row_index)
     return tuple(
         Request(
             request_id(lease, row_index, i),
@@ -178,6 +200,7 @@ def _requests(
             lease.priority,
             i,
             timeout,
+            sample_of=first if n > 1 else None,
         )
         for i in range(n)
     )

@@ -57,7 +57,7 @@ class RowSamples:
         error = _error(outputs, line, "sample" if task is None else "continuation")
         choices = None
         if error is None and task is None:
-            choices = tuple(map(_choice, outputs))
+            choices = tuple(c for o in outputs for c in _choices(o))
         result = RowResult(
             self.row.row_index,
             text=None if choices is None else choices[0].text,
@@ -102,10 +102,14 @@ def _error(outputs: list[RequestOutput], line: int, what: str = "sample") -> Row
     return RowErrorInfo(output.error_code or "engine_error", message, line, output.error_field)
 
 
-def _choice(output: RequestOutput) -> Choice:
-    return Choice(
-        output.text, output.finish_reason, output.completion_tokens, _logprobs(output.logprobs)
-    )
+def _choices(output: RequestOutput) -> tuple[Choice, ...]:
+    """The answers in one output: several only where beams were searched."""
+    if output.beams:
+        return tuple(
+            Choice(beam.text, beam.finish_reason, len(beam.token_ids)) for beam in output.beams
+        )
+    logprobs = _logprobs(output.logprobs)
+    return (Choice(output.text, output.finish_reason, output.completion_tokens, logprobs),)
 
 
 def _logprobs(tokens: tuple[engine.TokenLogprob, ...] | None) -> tuple[TokenLogprob, ...] | None:

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+
+
+class EarlyStopping(StrEnum):
+    """When beam search ends, as it is typed."""
+
+    TRUE = "true"
+    FALSE = "false"
+    NEVER = "never"
+
+
+_EARLY = {EarlyStopping.TRUE: True, EarlyStopping.FALSE: False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +71,15 @@ class SamplingOptions:
     prompt_logprobs: Annotated[
         int | None, typer.Option(help="The same for the tokens of the prompt.")
     ] = None
+    num_beams: Annotated[
+        int | None, typer.Option(help="Search by so many beams (1 to 64); --n best are answers.")
+    ] = None
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Over 0 beam search favours long answers (1 by itself).")
+    ] = None
+    early_stopping: Annotated[
+        EarlyStopping | None, typer.Option(help="When beam search ends (false by itself).")
+    ] = None
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="End an answer before this text; repeatable."),
@@ -78,8 +99,11 @@ class SamplingOptions:
     def sampling(self) -> dict[str, Any]:
         """The sampling parameters that were given."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(SamplingOptions)}
-        return {
+        given = {
             name: value
             for name, value in values.items()
             if value is not None and value is not False and value != []
         }
+        if self.early_stopping is not None:
+            given["early_stopping"] = _EARLY.get(self.early_stopping, self.early_stopping.value)
+        return given

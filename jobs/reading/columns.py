@@ -260,6 +260,13 @@ _TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
     "n": _INTEGER,
     "logprobs": _INTEGER,
     "prompt_logprobs": _INTEGER,
+    "use_beam_search": ("bool", types.is_boolean),
+    "num_beams": _INTEGER,
+    "length_penalty": _NUMBER,
+    "early_stopping": (
+        "bool or string",
+        lambda kind: _is_text(kind) or bool(types.is_boolean(kind)),
+    ),
     "tools": (
         "list<struct<type, function>>, or string that holds JSON",
         lambda kind: _is_text(kind) or _is_list_of(types.is_struct)(kind),

@@ -21,6 +21,7 @@ from engine.messages import (
     encode,
 )
 from engine.request import (
+    BeamOutput,
     FinishReason,
     Request,
     RequestOutput,
@@ -63,6 +64,13 @@ params = st.builds(
 )
 tasks = st.builds(Score, counts) | st.builds(Embed, st.sampled_from(Pooling), st.booleans())
 floats = st.lists(st.floats(allow_nan=False, width=32), max_size=9).map(lambda v: array("f", v))
+searches = st.builds(
+    SamplingParams,
+    num_beams=st.just(4),
+    num_return_sequences=st.integers(1, 4),
+    length_penalty=st.floats(-10, 10),
+    early_stopping=st.sampled_from([True, False, "never"]),
+)
 values = st.floats(max_value=0, allow_nan=False, width=32)
 logprobs = st.builds(
     TokenLogprob,
@@ -88,6 +96,10 @@ outputs = st.builds(
     prompt_logprobs=st.none() | st.lists(logprobs, max_size=3).map(tuple),
     score=st.none() | st.builds(ScoreOutput, st.floats(allow_nan=False), floats, st.booleans()),
     embedding=st.none() | floats,
+    beams=st.lists(
+        st.builds(BeamOutput, tokens, st.text(max_size=9), st.sampled_from(FinishReason), values),
+        max_size=3,
+    ).map(tuple),
 )
 running = st.none() | st.dictionaries(ids, st.builds(TokenCounts, counts, counts, counts))
 stats = st.none() | st.builds(
@@ -106,11 +118,12 @@ messages = st.one_of(
                 Request,
                 ids,
                 tokens,
-                params,
+                params | searches,
                 st.integers(-9, 9),
                 st.integers(0, 127),
                 st.none() | st.floats(0, 1e9),
                 st.none() | tasks,
+                st.none() | ids,
             )
         ).map(tuple),
     ),

@@ -54,6 +54,17 @@ class Whims(SwapCost):
         return bool(self._choices & 1)
 
 
+beam_params = st.builds(
+    SamplingParams,
+    max_tokens=st.integers(1, 8),
+    ignore_eos=st.booleans(),
+    stop_token_ids=st.sampled_from([(), (3,)]),
+    num_beams=st.integers(2, 4),
+    length_penalty=st.sampled_from([0.0, 1.0, -0.5, 2.0]),
+    early_stopping=st.sampled_from([True, False, "never"]),
+)
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Requests come, run, fail and are taken back; between schedule and retire too."""
 
@@ -110,15 +121,40 @@ class SchedulerMachine(RuleBasedStateMachine):
     def add(
         self, prompt: tuple[int, ...], params: SamplingParams, priority: int, sample_index: int
     ):  # type: ignore[no-untyped-def]
-        request = Request(f"r{self.added}", prompt, params, priority, sample_index)
+        return self.add_all(Request(f"r{self.added}", prompt, params, priority, sample_index))
+
+    @rule(
+        target=known,
+        prompt=prompts,
+        params=params,
+        priority=st.integers(-1, 1),
+        count=st.integers(2, 4),
+    )
+    def add_samples(
+        self, prompt: tuple[int, ...], params: SamplingParams, priority: int, count: int
+    ):  # type: ignore[no-untyped-def]
+        """Samples of one prompt, which is computed once for all of them."""
+        name = f"r{self.added}"
+        return self.add_all(
+            *(
+                Request(f"{name}.{i}", prompt, params, priority, i, sample_of=name)
+                for i in range(count)
+            )
+        )
+
+    @rule(target=known, prompt=prompts, params=beam_params, priority=st.integers(-1, 1))
+    def add_beams(self, prompt: tuple[int, ...], params: SamplingParams, priority: int):  # type: ignore[no-untyped-def]
+        return self.add_all(Request(f"r{self.added}", prompt, params, priority))
+
+    def add_all(self, *requests: Request):  # type: ignore[no-untyped-def]
         self.added += 1
         try:
-            self.sim.add(request)
+            self.sim.add(*requests)
         except RequestError as error:
-            if error.code != "kv_cache_too_small":
+            if error.code not in ("kv_cache_too_small", "too_many_beams"):
                 raise
             return multiple()
-        return request.request_id
+        return multiple(*(request.request_id for request in requests))
 
     @precondition(lambda self: self.batch is None)
     @rule()
@@ -131,7 +167,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.admitted = not set(scheduler.running_sequences) <= before
         assert self.batch.num_tokens <= self.sim.config.max_num_batched_tokens
         assert self.batch or not scheduler.has_unfinished
-        assert len(self.batch.sequences) <= scheduler.num_running
+        assert len(self.batch.sequences) <= sum(s.places for s in scheduler.running_sequences)
 
     @precondition(lambda self: self.batch is not None)
     @rule()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.sampling_params import SamplingParams
 from engine.step_logprobs import StepLogprobs
 from kernels.logprobs import token_logprobs_reference
 
@@ -15,8 +14,7 @@ pytestmark = pytest.mark.quick
 def fetched(
     logits: torch.Tensor, asked: list[int | None]
 ) -> dict[int, tuple[list[float], list[int]]]:
-    params = [SamplingParams(logprobs=k) for k in asked]
-    launched = StepLogprobs.launch(params, logits, logits.argmin(-1))
+    launched = StepLogprobs.launch(asked, logits, logits.argmin(-1))
     assert launched is not None
     return {
         row: (found.values.tolist(), found.top_ids.tolist())
@@ -40,7 +38,7 @@ def test_rows_are_told_apart(asked: list[int | None], dtype: torch.dtype) -> Non
 
 def test_nobody_asks() -> None:
     logits = torch.zeros(2, 5)
-    assert StepLogprobs.launch([SamplingParams()] * 2, logits, logits.argmax(-1)) is None
+    assert StepLogprobs.launch([None] * 2, logits, logits.argmax(-1)) is None
 
 
 def test_a_vocabulary_that_is_smaller_than_what_is_asked_for() -> None:

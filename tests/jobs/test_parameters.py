@@ -50,6 +50,11 @@ ACCEPTED = [
     ("n", 128, 128),
     ("logprobs", 0, 0),
     ("logprobs", 20, 20),
+    ("use_beam_search", True, True),
+    ("num_beams", 64, 64),
+    ("length_penalty", -10, -10.0),
+    ("early_stopping", True, True),
+    ("early_stopping", "never", "never"),
 ]
 
 
@@ -122,6 +127,13 @@ REFUSED = [
     ("logprobs", -1, "invalid_parameter", "logprobs"),
     ("logprobs", 21, "invalid_parameter", "logprobs"),
     ("logprobs", True, "wrong_type", "logprobs"),
+    ("use_beam_search", 1, "wrong_type", "use_beam_search"),
+    ("num_beams", 0, "invalid_parameter", "num_beams"),
+    ("num_beams", 65, "invalid_parameter", "num_beams"),
+    ("length_penalty", 10.5, "invalid_parameter", "length_penalty"),
+    ("length_penalty", "long", "wrong_type", "length_penalty"),
+    ("early_stopping", "always", "invalid_parameter", "early_stopping"),
+    ("early_stopping", 1, "wrong_type", "early_stopping"),
 ]
 
 
@@ -178,6 +190,9 @@ _biases = st.dictionaries(st.integers(0, 300).map(str), _bias, max_size=3) | st.
         st.tuples(st.just("logprobs"), st.one_of(_whole, st.integers(18, 22))),
         st.tuples(st.just("stop"), st.lists(st.text(max_size=2), max_size=3)),
         st.tuples(st.just("ignore_eos"), st.booleans()),
+        st.tuples(st.just("num_beams"), st.one_of(_whole, st.integers(60, 70))),
+        st.tuples(st.just("length_penalty"), st.one_of(_real, st.floats(-12, 12))),
+        st.tuples(st.just("early_stopping"), st.sampled_from([True, False, "never", "x", 1, 0])),
     )
 )
 def test_the_engine_has_the_same_limits(parameter: tuple[str, Any]) -> None:
@@ -188,6 +203,8 @@ def test_the_engine_has_the_same_limits(parameter: tuple[str, Any]) -> None:
     except RowError:
         here = False
     params = {"max_tokens": 2**63 - 1, name: value}
+    if name in ("length_penalty", "early_stopping"):
+        params["num_beams"] = 2
     try:
         SamplingParams.from_json(params)
         there = True
@@ -197,8 +214,9 @@ def test_the_engine_has_the_same_limits(parameter: tuple[str, Any]) -> None:
 
 
 def test_the_engine_has_the_same_parameters() -> None:
-    ours = {"n"}  # the worker asks the engine for so many answers
-    assert set(CHECKS) - ours == set(SamplingParams.__dataclass_fields__)
+    # The worker asks the engine for so many answers, or for so many of a search.
+    ours, theirs = {"n", "use_beam_search"}, {"num_return_sequences"}
+    assert set(CHECKS) - ours == set(SamplingParams.__dataclass_fields__) - theirs
 
 
 MISSPELT = {
@@ -229,6 +247,9 @@ MISSPELT = {
     "customId": "custom_id",
     "N": "n",
     "logprob": "logprobs",
+    "beam_width": "num_beams",
+    "numBeams": "num_beams",
+    "earlyStopping": "early_stopping",
     "num_return_sequences": "n",
     "Tools": "tools",
     "chat_template_kwarg": "chat_template_kwargs",
@@ -250,7 +271,6 @@ def test_a_near_miss_names_what_was_meant(key: str, near: str) -> None:
         ("typical_p", "typical_p"),
         ("typicalP", "typical_p"),
         ("guided_json", "guided_json"),
-        ("earlyStopping", "early_stopping"),
     ],
 )
 def test_parameters_that_we_do_not_have_are_known(key: str, name: str) -> None:

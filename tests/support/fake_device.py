@@ -13,18 +13,16 @@ from array import array
 from collections.abc import Iterable
 
 from engine.batch import Batch, SampledLogprobs, SampledToken, ScheduledSequence
+from engine.beam_group import BeamGroup
 from engine.request import FinishReason, Request
 from engine.scheduler import Scheduler, SchedulerConfig
 from engine.sequence import Sequence
 from engine.swap_cost import SwapCost
+from tests.support.fake_beams import digest, likeliest, undisturbed_beams
 
 EOS = 0
 VOCABULARY = 7
 _NAN = "not a number"
-
-
-def digest(before: int, token_id: int) -> int:
-    return hash((before, token_id))
 
 
 def next_token(last_digest: int) -> int:
@@ -64,6 +62,7 @@ class FakeDevice:
         self._requests: dict[str, Request] = {}
         self._tokens: dict[str, list[int]] = {}
         self._digests: dict[str, list[int]] = {}
+        self._before: dict[int, int] = {}  # of each digest, that of the prefix without its token
         self.poison: set[str] = set()
         self.tainted: set[str] = set()
         self.computed_tokens = 0
@@ -86,9 +85,16 @@ class FakeDevice:
             self._slots[copy.target] = list(self._host[copy.source])
         sampled: list[SampledToken] = []
         writes: dict[tuple[int, int], int | str] = {}
-        for planned in batch.sequences:
-            sick = self._read(planned) or planned.request_id in self.poison
-            self.poison.discard(planned.request_id)
+        sick = False
+        for index, planned in enumerate(batch.sequences):
+            if planned.candidates:
+                sampled += self._search(planned, writes)
+                continue
+            if planned.token_ids:
+                sick = self._read(planned) or planned.request_id in self.poison
+                self.poison.discard(planned.request_id)
+            else:  # as sick as the sequence that it forks from
+                self._check_fork(planned, batch.sequences[:index])
             if sick:
                 self.tainted.add(planned.request_id)
             own = self._digests[planned.request_id]
@@ -105,19 +111,58 @@ class FakeDevice:
         for (block, offset), value in writes.items():
             self._slots[block][offset] = value
         for given in sampled:
-            self._append(given.request_id, given.token_id)
+            request = self._requests.get(given.request_id)
+            if request is not None and request.params.num_beams == 1:
+                self._append(given.request_id, given.token_id)
         self.computed_tokens += batch.num_tokens
         return sampled
 
+    def _search(
+        self, planned: ScheduledSequence, writes: dict[tuple[int, int], int | str]
+    ) -> list[SampledToken]:
+        """Compute a beam, or what all beams begin with: only the scheduler knows its tokens."""
+        name = planned.request_id.partition("/beam ")[0]
+        assert planned.params is self._requests[name].params
+        prompt = self._digests[name]
+        last, sick = 0, name in self.poison
+        self.poison.discard(name)
+        for position in range(planned.end):
+            block, offset = slot = self._slot(planned, position)
+            if position < planned.start:
+                held = self._slots[block][offset]
+                if not isinstance(held, int):
+                    assert held == _NAN, f"{planned.request_id} reads what was never written"
+                    sick = True
+                    continue
+                assert self._before[held] == last or sick, f"{planned.request_id} reads another's"
+                last = held
+            else:
+                before, last = last, digest(last, planned.token_ids[position - planned.start])
+                self._before[last] = before
+                assert slot not in writes, f"two sequences write slot {slot} in one step"
+                writes[slot] = _NAN if sick else last
+            assert sick or position >= len(prompt) or last == prompt[position]
+        if sick:
+            self.tainted.add(name)
+        if not planned.samples:
+            return []
+        found = None if sick else likeliest(last, planned.candidates)
+        return [SampledToken(planned.request_id, -1 if sick else 0, sick, found)]
+
+    def _check_fork(
+        self, planned: ScheduledSequence, before: tuple[ScheduledSequence, ...]
+    ) -> None:
+        """A fork samples from the logits of the sequence before it, and of the same prompt."""
+        self._check_entry(planned)
+        source = next(s for s in reversed(before) if s.token_ids)
+        assert source.samples
+        assert source.end == planned.end
+        assert self._requests[source.request_id].sample_of is not None
+        assert self._tokens[source.request_id] == self._tokens[planned.request_id]
+
     def _read(self, planned: ScheduledSequence) -> bool:
         """Check all that the sequence reads; true if there is NaN in it."""
-        tokens, own = self._tokens[planned.request_id], self._digests[planned.request_id]
-        assert planned.token_ids == tuple(tokens[planned.start : planned.end])
-        assert planned.token_ids, "a sequence without work was scheduled"
-        request = self._requests[planned.request_id]
-        assert planned.params is request.params
-        assert planned.sample_index == request.sample_index
-        assert planned.samples == (planned.end == len(tokens))
+        own = self._check_entry(planned)
         sick = False
         for position in range(planned.start):
             block, offset = self._slot(planned, position)
@@ -131,13 +176,26 @@ class FakeDevice:
                 )
         return sick
 
+    def _check_entry(self, planned: ScheduledSequence) -> list[int]:
+        """Compare an entry with what the device knows itself; returns the digests."""
+        tokens, own = self._tokens[planned.request_id], self._digests[planned.request_id]
+        assert planned.token_ids == tuple(tokens[planned.start : planned.end])
+        assert planned.token_ids or planned.samples, "a sequence without work was scheduled"
+        request = self._requests[planned.request_id]
+        assert planned.params is request.params
+        assert planned.sample_index == request.sample_index
+        assert planned.samples == (planned.end == len(tokens))
+        return own
+
     def _slot(self, planned: ScheduledSequence, position: int) -> tuple[int, int]:
         logical, offset = divmod(position, self._block_size)
         return planned.block_table[logical], offset
 
     def _append(self, request_id: str, token_id: int) -> None:
         digests = self._digests[request_id]
-        digests.append(digest(digests[-1] if digests else 0, token_id))
+        before = digests[-1] if digests else 0
+        digests.append(digest(before, token_id))
+        self._before[digests[-1]] = before
         self._tokens[request_id].append(token_id)
 
 
@@ -192,6 +250,9 @@ class Simulation:
         """Every request that ended by itself has the answer of an undisturbed run."""
         for request_id, sequence in self.ended.items():
             request = self.requests[request_id]
+            if isinstance(sequence, BeamGroup):
+                self._check_beams(request, sequence)
+                continue
             expected = undisturbed(request, self.config)
             values = [found.values[0] for found in sequence.logprobs]
             asks = request.params.logprobs is not None
@@ -203,6 +264,14 @@ class Simulation:
                 assert sequence.error_code == "nan_logits"
             else:
                 assert sequence.output_token_ids == expected
+
+    def _check_beams(self, request: Request, group: BeamGroup) -> None:
+        if group.finish_reason is FinishReason.ERROR:
+            assert request.request_id in self.device.tainted, "a sound request failed"
+            assert group.error_code == "nan_logits"
+            return
+        expected = undisturbed_beams(request, self.config)
+        assert [answer for answer, _ in group.answers()] == expected
 
     def check_no_block_is_lost(self) -> None:
         """With nothing running, every block is free or cached."""

@@ -135,6 +135,55 @@ def test_a_row_of_n_is_n_requests_of_one_prompt(lease):
     assert batch.rows[0].seed == derived_seed(7, 0)
     assert batch.requests == (*samples, *batch.rows[1].requests)
     assert len({r.request_id for r in batch.requests}) == 4
+    # The engine computes their prompt once.
+    assert {r.sample_of for r in samples} == {samples[0].request_id}
+    assert batch.rows[1].requests[0].sample_of is None
+
+
+@pytest.mark.parametrize(
+    ("params", "num_beams", "best"),
+    [
+        ({"num_beams": 4}, 4, 1),
+        ({"num_beams": 4, "n": 3}, 4, 3),
+        ({"use_beam_search": True, "n": 3}, 3, 3),
+        ({"use_beam_search": True, "num_beams": 5, "n": 3}, 5, 3),
+    ],
+)
+def test_a_search_is_one_request(lease, params, num_beams, best):
+    params |= {"length_penalty": 2.0, "early_stopping": "never"}
+    lease = dataclasses.replace(lease, options={})
+    (batch,) = prepare(lease, [row(0, prompt="x", params=params)], Encoder(), 100)
+    (request,) = batch.requests
+    asked = request.params
+    assert (asked.num_beams, asked.num_return_sequences) == (num_beams, best)
+    assert (asked.length_penalty, asked.early_stopping) == (2.0, "never")
+    assert request.sample_of is None
+
+
+@pytest.mark.parametrize("params", [{"num_beams": 1}, {"use_beam_search": False}])
+def test_one_beam_is_no_search(lease, params):
+    (batch,) = prepare(lease, [row(0, prompt="x", params=params | {"n": 2})], Encoder(), 100)
+    assert [r.params.num_beams for r in batch.requests] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("params", "field", "message"),
+    [
+        ({"use_beam_search": True}, "use_beam_search", "num_beams is 1; it must be over 1"),
+        ({"use_beam_search": False, "num_beams": 2}, "use_beam_search", "leave one of them out"),
+        ({"num_beams": 2, "n": 3}, "n", "n is 3, but num_beams is 2"),
+        ({"num_beams": 2, "logprobs": 1}, "logprobs", "does not go with beam search"),
+        ({"length_penalty": 0.5}, "length_penalty", "set num_beams over 1"),
+    ],
+)
+def test_a_search_that_contradicts_itself_is_an_error_row(lease, params, field, message):
+    lease = dataclasses.replace(lease, options={})
+    rows = [row(0, prompt="x", params=params), row(1, prompt="y")]
+    (batch,) = prepare(lease, rows, Encoder(), 100)
+    (refused,) = batch.refused
+    assert (refused.error.code, refused.error.field) == ("invalid_parameter", field)
+    assert message in refused.error.message
+    assert [r.row_index for r in batch.rows] == [1]
 
 
 def test_n_may_be_the_jobs_and_the_rows_own_wins(lease):

@@ -50,6 +50,17 @@ def test_choices_are_in_the_order_of_the_samples(order):
     assert result.completion_tokens == 6
 
 
+def test_the_answers_of_a_search_are_choices_the_best_first():
+    beams = tuple(
+        engine.BeamOutput((1,) * length, f"beam {length}", FinishReason.STOP, -1.0)
+        for length in (3, 2)
+    )
+    result = gathered(output(0, completion=5, beams=beams))
+    assert result.choices == (Choice("beam 3", "stop", 3), Choice("beam 2", "stop", 2))
+    assert (result.text, result.completion_tokens) == ("beam 3", 5)
+    assert gathered(output(0, completion=3, beams=beams[:1])).choices is None
+
+
 def test_one_answer_has_no_choices():
     result = gathered(output(0, FinishReason.LENGTH, cached=64))
     assert result.choices is None
