@@ -111,6 +111,7 @@ class SampledToken:
         nothing_left: what the request asks for leaves no token to take.
         out_of_memory: there was no memory to compute the sequence; also of one that does not
             sample in this step.
+        error_code: the token means nothing, and the sequence ends with this error.
         logprobs: where the sequence asks for them and the token can be trusted.
         prompt: what it wants of its prompt; of a sequence that the step computed in pieces, each
             piece comes apart, in order.
@@ -121,6 +122,7 @@ class SampledToken:
     nan_logits: bool = False
     logprobs: SampledLogprobs | None = None
     out_of_memory: bool = False
+    error_code: str | None = None
     prompt: PromptPiece | None = None
     nothing_left: bool = False
 

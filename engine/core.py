@@ -13,7 +13,9 @@ from engine.beam_group import BeamGroup
 from engine.beam_output import beam_output, check_vocabulary
 from engine.config import EngineConfig
 from engine.detokenizer import StopStringWatch, decode, load_tokenizer
-from engine.errors import ROW_ERRORS, ConfigError, EngineError, RequestError
+from engine.errors import ROW_ERRORS, ConfigError, EngineError, RequestError, duplicate_request
+from engine.grammar.masks import GrammarMasks
+from engine.grammar.requests import GrammarRequests
 from engine.house import check_kernels_package
 from engine.kv_cache import KVCache
 from engine.kv_format import choose_kv_format
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pagemill.engine")
 CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET = 512, 8192
+# How long an engine that waits for grammars alone does so before it looks for messages.
+LOOK_SECONDS = 0.02
 
 
 class Engine:
@@ -85,7 +89,10 @@ class Engine:
         self.kv_cache = KVCache.create(
             self.loaded.config, num_blocks, config.block_size, kv_format, self.loaded.device
         )
-        self.runner = Runner(self.loaded, self.kv_cache, threads=config.threads)
+        vocab_size = self.loaded.config.vocab_size
+        self._grammars = GrammarRequests(self.tokenizer, vocab_size, self.loaded.eos_token_ids)
+        masks = GrammarMasks(self._grammars.matchers, vocab_size)
+        self.runner = Runner(self.loaded, self.kv_cache, masks=masks, threads=config.threads)
         swap_pool, self._swap_cost = open_swap_pool(config, self.kv_cache)
         self._steps = MicroBatches(
             lambda batch: self.runner.execute(batch),
@@ -134,6 +141,15 @@ class Engine:
             )
         if request.params.num_beams > 1:
             check_vocabulary(request.params, len(self.loaded.eos_token_ids), size)
+        if request.request_id in self._grammars:
+            raise duplicate_request(request.request_id)
+        self.scheduler.check(request)
+        if request.params.grammar is not None and request.task is None:
+            self._grammars.hold(request)
+        else:
+            self._queue(request)
+
+    def _queue(self, request: Request) -> None:
         self.scheduler.add(request, self._rules.rules_of(request.params))
         self._limits.add(request)
         if request.params.stop and request.task is None:
@@ -148,18 +164,19 @@ class Engine:
         """Take a request back; unknown ids are passed over. It gives no output."""
         self.scheduler.abort(request_id)
         self._limits.forget(request_id)
+        self._grammars.forget(request_id)
         self._watches.pop(request_id, None)
 
     @property
     def has_unfinished(self) -> bool:
-        return self.scheduler.has_unfinished
+        return self.scheduler.has_unfinished or self._grammars.num_held > 0
 
     @property
     def stats(self) -> EngineStats:
         scheduler = self.scheduler
         return EngineStats(
             running=scheduler.num_running,
-            waiting=scheduler.num_waiting,
+            waiting=scheduler.num_waiting + self._grammars.num_held,
             step_seconds=self._times.seconds,
             step_buckets=self._times.buckets,
             out_of_memory=self._steps.failures,
@@ -176,18 +193,19 @@ class Engine:
                 in the batch.
         """
         began = time.perf_counter()
-        outputs = self._end_overdue()
+        outputs = self._end_overdue() + self._queue_compiled()
         batch = self.scheduler.schedule()
         if not batch:
-            if self.has_unfinished:
+            if self.scheduler.has_unfinished:
                 raise EngineError("the scheduler has requests but plans no work: a bug")
-            return outputs
+            return outputs or self._queue_compiled(LOOK_SECONDS)
         if on_planned is not None:
             on_planned(self.scheduler.running_sequences)
         self._limits.begin(batch)
         for sequence in self.scheduler.retire(batch, self._compute(batch)):
             if self._found_stop_string(sequence) and sequence.finish_reason is None:
                 self.scheduler.finish(sequence.request_id, FinishReason.STOP)
+            self._follow_grammar(sequence)
             if sequence.finish_reason is not None:
                 outputs.append(self._output(sequence))
         if self.config.check_invariants:
@@ -200,6 +218,37 @@ class Engine:
         sampled = self._steps.execute(batch)
         self._swap_cost.observe(batch.num_tokens, time.perf_counter() - began)
         return sampled
+
+    def _queue_compiled(self, timeout: float = 0.0) -> list[RequestOutput]:
+        """Queue the requests whose grammars are compiled by now; returns those that were refused.
+
+        Args:
+            timeout: seconds to wait for one.
+        """
+        refused = []
+        for request, error in self._grammars.ready(timeout):
+            if error is None:
+                self._queue(request)
+            else:
+                refused.append(
+                    RequestOutput.without_answer(
+                        request.request_id, error.code, str(error), error.field
+                    )
+                )
+        return refused
+
+    def _follow_grammar(self, sequence: Sequence) -> None:
+        """Let the grammar of a sequence know its last token, and end the sequence where it says."""
+        matcher = self._grammars.matchers.get(sequence.request_id)
+        if matcher is None or sequence.finish_reason is FinishReason.ERROR:
+            return
+        matcher.advance(sequence.output_token_ids[-1])
+        if sequence.finish_reason is not None:
+            return
+        if matcher.error_code is not None:
+            self.scheduler.finish(sequence.request_id, FinishReason.ERROR, matcher.error_code)
+        elif matcher.ended:
+            self.scheduler.finish(sequence.request_id, FinishReason.STOP)
 
     def _end_overdue(self) -> list[RequestOutput]:
         ended = (
@@ -245,11 +294,15 @@ class Engine:
         if isinstance(sequence, BeamGroup) and sequence.search.done:
             return beam_output(sequence, self.tokenizer)
         watch = self._watches.pop(sequence.request_id, None)
+        matcher = self._grammars.matchers.get(sequence.request_id)
+        self._grammars.forget(sequence.request_id)
         reason = sequence.finish_reason
         if watch is not None and watch.text is not None:
             reason, text = FinishReason.STOP, watch.text
         else:
             text = decode(self.tokenizer, sequence.output_token_ids)
+            if matcher is not None and matcher.ended and reason is FinishReason.LENGTH:
+                reason = FinishReason.STOP  # it was whole with its last token
         assert reason is not None
         asks = sequence.request.params.logprobs is not None and sequence.generates
         return RequestOutput(

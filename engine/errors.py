@@ -62,11 +62,24 @@ class RequestError(EngineError):
         self.field = field
 
 
+def duplicate_request(request_id: str) -> RequestError:
+    """Of a request whose id another one has that was not answered yet."""
+    return RequestError(
+        "duplicate_request",
+        f"a request {request_id!r} is still in the engine; wait for its answer, abort it, or use "
+        "another id",
+        "request_id",
+    )
+
+
 # What a sequence that was begun may end with, by its code.
 ROW_ERRORS = {
     "nan_logits": "the model's logits were not finite, so no token can be trusted",
     "no_token_left": "what the row asks for (allowed_token_ids, bad_words, logit_bias, min_tokens) "
     "left it no token to take; allow more of them",
+    "invalid_grammar": "its grammar allows no token here, so the answer cannot go on",
+    "grammar_too_large": "its grammar takes more work or memory for a token than is allowed; make "
+    "it simpler",
     "row_timeout": "the row was not answered within {timeout:g} s (--row-timeout) of its beginning",
     "out_of_memory": "there was no memory to compute even one of its tokens; leave more of it "
     "free beside the KV cache (--gpu-memory-utilization, --num-blocks)",

@@ -6,9 +6,11 @@ import base64
 import dataclasses
 from array import array
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from engine.errors import RequestError
+from engine.grammar.spec import GrammarKind, GrammarSpec
 from engine.request import (
     BeamOutput,
     FinishReason,
@@ -28,24 +30,32 @@ _OUTPUT_FIELDS = tuple(f.name for f in dataclasses.fields(RequestOutput))
 
 
 def requests_body(requests: Sequence[Request]) -> dict[str, Any]:
-    """Several samples of a prompt share it: it is sent once, and kept once at the other end."""
+    """Requests share prompts and grammars: each is sent once, and kept once at the other end."""
     prompts: dict[tuple[int, ...], int] = {}
+    grammars: dict[tuple[GrammarSpec, str], int] = {}
     bodies = [
         {
             **{name: getattr(request, name) for name in _REQUEST_FIELDS},
             "token_ids": prompts.setdefault(request.token_ids, len(prompts)),
-            "params": _params_body(request.params),
+            "params": _params_body(request.params, grammars),
             "task": _task_body(request.task),
         }
         for request in requests
     ]
-    return {"prompts": list(prompts), "requests": bodies}
+    shared = {"prompts": list(prompts), "grammars": [asdict(spec) for spec, _ in grammars]}
+    return {**shared, "requests": bodies}
 
 
-def _params_body(params: SamplingParams) -> dict[str, Any]:
+def _params_body(
+    params: SamplingParams, grammars: dict[tuple[GrammarSpec, str], int]
+) -> dict[str, Any]:
     """What is not at rest; `asdict` would copy lists of thousands of tokens one by one."""
     values = ((name, getattr(params, name)) for name in _PARAM_FIELDS)
-    return {name: value for name, value in values if value != getattr(_AT_REST, name)}
+    body = {name: value for name, value in values if value != getattr(_AT_REST, name)}
+    if (spec := params.grammar) is not None:
+        # Equal grammars may be called by different names.
+        body["grammar"] = grammars.setdefault((spec, spec.field), len(grammars))
+    return body
 
 
 def requests_of(
@@ -53,7 +63,7 @@ def requests_of(
 ) -> tuple[tuple[Request, ...], tuple[RequestOutput, ...]]:
     """The requests, and the ends of those that cannot be read: each is its own error only."""
     prompts = [tuple(p) for p in body["prompts"]]
-    found = [_request_or_end(r, prompts) for r in body["requests"]]
+    found = [_request_or_end(r, prompts, body["grammars"]) for r in body["requests"]]
     return (
         tuple(r for r in found if isinstance(r, Request)),
         tuple(r for r in found if isinstance(r, RequestOutput)),
@@ -98,11 +108,13 @@ def _restore(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _request_or_end(
-    body: dict[str, Any], prompts: Sequence[tuple[int, ...]]
+    body: dict[str, Any],
+    prompts: Sequence[tuple[int, ...]],
+    grammars: Sequence[dict[str, Any]],
 ) -> Request | RequestOutput:
     request_id = body["request_id"]
     try:
-        return _request(body, prompts)
+        return _request(body, prompts, grammars)
     except RequestError as error:
         return RequestOutput.without_answer(request_id, error.code, str(error), error.field)
     except Exception as error:
@@ -110,8 +122,17 @@ def _request_or_end(
         return RequestOutput.without_answer(request_id, "engine_error", said)
 
 
-def _request(body: dict[str, Any], prompts: Sequence[tuple[int, ...]]) -> Request:
-    body["params"] = SamplingParams.from_json(body["params"])
+def _request(
+    body: dict[str, Any],
+    prompts: Sequence[tuple[int, ...]],
+    grammars: Sequence[dict[str, Any]],
+) -> Request:
+    params = body["params"]
+    if "grammar" in params:
+        grammar = grammars[params["grammar"]]
+        kind = GrammarKind(grammar["kind"])
+        params["grammar"] = GrammarSpec(kind, grammar["text"], grammar["field"])
+    body["params"] = SamplingParams.from_json(params)
     body["token_ids"] = prompts[body["token_ids"]]
     body["task"] = _task_of(body["task"])
     return Request(**body)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.batch import Batch, SampledLogprobs, SampledToken, ScheduledSequence
+from engine.grammar.masks import GrammarMasks, StepMask
 from engine.kv_cache import KVCache
 from engine.loading.loaded import LoadedModel
 from engine.logits_processors import LogitsProcessors
@@ -42,15 +43,22 @@ class Runner:
     Args:
         loaded: the model, on its device.
         kv_cache: of the same device and dtype.
+        masks: what the grammars of sequences allow; None where none has one.
         threads: torch's threads on a CPU, for the whole process; None leaves them alone.
     """
 
     def __init__(
-        self, loaded: LoadedModel, kv_cache: KVCache, *, threads: int | None = None
+        self,
+        loaded: LoadedModel,
+        kv_cache: KVCache,
+        *,
+        masks: GrammarMasks | None = None,
+        threads: int | None = None,
     ) -> None:
         self.loaded = loaded
         self.kv_cache = kv_cache
         self._processors = LogitsProcessors(loaded.config.vocab_size, loaded.device)
+        self._masks = masks
         if threads is not None:
             torch.set_num_threads(threads)
 
@@ -66,31 +74,44 @@ class Runner:
             return []
         self.kv_cache.copy_blocks(batch.copies)
         sampling = [s for s in batch.sequences if s.samples]
+        mask = self._masks.launch(sampling) if self._masks is not None else None
         logits, prompts = self._compute(batch)
-        tokens = self._sample(sampling, logits) if sampling else []
+        tokens = self._sample(sampling, logits, mask) if sampling else []
         if prompts is None:
             return tokens
         return with_pieces(batch.sequences, tokens, prompts.fetch())
 
     def _sample(
-        self, sampling: list[ScheduledSequence], logits: torch.Tensor
+        self,
+        sampling: list[ScheduledSequence],
+        logits: torch.Tensor,
+        mask: StepMask | None,
     ) -> list[SampledToken]:
         """A token for each of some sequences, from their rows of `logits`."""
-        if not self.loaded.model.batch_invariant:
-            return self._sample_together(sampling, logits)
-        # Torch's sums and exponentials may depend on the number of rows.
-        alone = (self._sample_together([s], logits[i : i + 1]) for i, s in enumerate(sampling))
-        return [token for tokens in alone for token in tokens]
+        allowed = logits if mask is None else mask.apply(logits)
+        if self.loaded.model.batch_invariant:
+            # Torch's sums and exponentials may depend on the number of rows.
+            rows = [slice(i, i + 1) for i in range(len(sampling))]
+        else:
+            rows = [slice(None)]
+        tokens = [
+            token
+            for r in rows
+            for token in self._sample_together(sampling[r], logits[r], allowed[r])
+        ]
+        for row, code in (mask.errors() if mask is not None else {}).items():
+            tokens[row] = SampledToken(sampling[row].request_id, NO_TOKEN, error_code=code)
+        return tokens
 
     def _sample_together(
-        self, sampling: list[ScheduledSequence], logits: torch.Tensor
+        self, sampling: list[ScheduledSequence], logits: torch.Tensor, allowed: torch.Tensor
     ) -> list[SampledToken]:
         rules = SamplingMetadata.build(
             [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
         )
         # The model's own logits stay as they are: log probabilities are of them.
         processors = self._processors.prepare(sampling, rules.order) if rules is not None else ()
-        sampled = sample(logits, rules, processors)
+        sampled = sample(allowed, rules, processors)
         asked = StepLogprobs.launch([_logprobs(s) for s in sampling], logits, sampled)
         # The one place where the host waits for the device.
         tokens: list[int] = sampled.tolist()

@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.beam_params import check_beam_params
 from engine.errors import RequestError
+from engine.grammar.spec import GrammarSpec
 
 MAX_SEED = 2**63 - 1
 MAX_LOGPROBS = 20
@@ -59,6 +60,7 @@ class SamplingParams:
         early_stopping: True ends the search as soon as `num_beams` answers are there; False
             when no running beam is better than they are, at its present length; "never" only
             when none can become better.
+        grammar: what the text has to be; None for anything.
     """
 
     max_tokens: int = 512
@@ -85,6 +87,7 @@ class SamplingParams:
     num_return_sequences: int = 1
     length_penalty: float = 1.0
     early_stopping: bool | str = False
+    grammar: GrammarSpec | None = None
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SamplingParams:

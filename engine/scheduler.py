@@ -13,7 +13,7 @@ from engine.admission import Admission
 from engine.batch import Batch, SampledToken, ScheduledSequence, by_request
 from engine.beam_group import BeamGroup, check_beams
 from engine.block_manager import BlockManager
-from engine.errors import EngineError, RequestError
+from engine.errors import EngineError, duplicate_request
 from engine.logit_rules import LogitRules
 from engine.preemption import Preemption
 from engine.request import FinishReason, Request
@@ -96,11 +96,8 @@ class Scheduler:
     def stats(self) -> SchedulerStats:
         return self._counts.snapshot(self._blocks.pool, self._swap.space)
 
-    def add(self, request: Request, logit_rules: LogitRules | None = None) -> None:
-        """Queue a request.
-
-        Args:
-            logit_rules: what is done to its logits, in an object of its own.
+    def check(self, request: Request) -> int:
+        """Most tokens that `add` would let a request generate.
 
         Raises:
             RequestError: it can never be served (see `SchedulerConfig.longest_answer`), or one
@@ -108,12 +105,19 @@ class Scheduler:
         """
         longest_answer = self.config.longest_answer(request)
         if request.request_id in self._sequences:
-            raise RequestError(
-                "duplicate_request",
-                f"a request {request.request_id!r} is still in the engine; wait for its answer, "
-                "abort it, or use another id",
-                "request_id",
-            )
+            raise duplicate_request(request.request_id)
+        return longest_answer
+
+    def add(self, request: Request, logit_rules: LogitRules | None = None) -> None:
+        """Queue a request.
+
+        Args:
+            logit_rules: what is done to its logits, in an object of its own.
+
+        Raises:
+            RequestError: see `check`.
+        """
+        longest_answer = self.check(request)
         params = request.params
         stop = frozenset() if params.ignore_eos else self.config.eos_token_ids
         tree = self._blocks.tree
@@ -228,6 +232,8 @@ class Scheduler:
                 self._fail(whole, "out_of_memory")
             elif token is not None and token.nothing_left:
                 self._fail(whole, "no_token_left")
+            elif token is not None and token.error_code is not None:
+                self._fail(whole, token.error_code)
             elif token is not None and planned.samples:
                 self._advance(planned, sequence, token)
             else:

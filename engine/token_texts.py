@@ -78,6 +78,10 @@ class TokenTexts:
         """The token by itself: special ones by name, bytes that are no character as U+FFFD."""
         return self._token(token_id)[1]
 
+    def bytes_of(self, token_id: int) -> bytes:
+        """What the token is within a text; nothing for special ones and for ids without a token."""
+        return self._token(token_id)[0]
+
     def spread(self, token_ids: Sequence[int]) -> list[bytes]:
         """The bytes that each token adds to the text of the sequence.
 

@@ -13,6 +13,7 @@ from jobs.kind_rules import check_job_of_kind
 from jobs.parameters import CHECKS, MAX_INTEGER, MAX_SEED, check_parameter
 from jobs.planner import check_chunk_rows
 from jobs.prompts import PromptRules
+from jobs.structured import GRAMMAR, NAMES, check_grammar
 from jobs.tables import MAX_KEY
 from jobs.template import PromptTemplate
 from jobs.tools import check_template_kwargs
@@ -61,15 +62,26 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: an unknown parameter, or a value that no row could have either.
     """
     checked = {}
+    grammar = {}
     for name, value in sampling.items():
+        if name in NAMES:
+            if value is not None:
+                grammar[name] = value
+            continue
         if name not in CHECKS:
             near = meaning(name).name
-            hint = f"did you mean {near}?" if near in CHECKS else f"known: {', '.join(CHECKS)}"
+            known = ", ".join((*CHECKS, *NAMES))
+            hint = f"did you mean {near}?" if near in (*CHECKS, *NAMES) else f"known: {known}"
             raise UsageError(f"{name!r} is no sampling parameter; {hint}")
         if value is None:
             continue
         try:
             checked[name] = check_parameter(name, value)
+        except RowError as error:
+            raise UsageError(str(error)) from None
+    if grammar:
+        try:
+            checked[GRAMMAR] = check_grammar(grammar)
         except RowError as error:
             raise UsageError(str(error)) from None
     return checked

@@ -20,6 +20,7 @@ class Kind(Enum):
     PARAMETER = "parameter"
     CHAT = "chat"  # goes to the chat template beside the messages
     CONTINUATIONS = "continuations"  # of a row that is scored
+    GRAMMAR = "grammar"  # what the answer has to be
     LINE = "line"  # one of the keys of an OpenAI batch file, where it is one
     UNSUPPORTED = "unsupported"  # a parameter of the field that we do not have yet
     MISSPELT = "misspelt"  # so near to one of our names that ignoring it would be wrong
@@ -75,6 +76,9 @@ _OWN = {
     "tool_choice": Kind.CHAT,
     "chat_template_kwargs": Kind.CHAT,
     "reasoning_effort": Kind.CHAT,
+    "response_format": Kind.GRAMMAR,
+    "structured_outputs": Kind.GRAMMAR,
+    "json_schema": Kind.GRAMMAR,
 }
 # Names of data are too near to two of ours: `n_tokens` and `ad_words` are nobody's slip.
 _GUESSED = (

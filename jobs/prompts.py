@@ -10,7 +10,7 @@ from jobs.kinds import JobKind
 from jobs.template import PromptTemplate
 
 _PROMPT_NAMES = frozenset({"prompt", "messages"})
-_MAY_BE_DATA = frozenset({Kind.UNSUPPORTED, Kind.MISSPELT, Kind.CHAT})
+_MAY_BE_DATA = frozenset({Kind.UNSUPPORTED, Kind.MISSPELT, Kind.CHAT, Kind.GRAMMAR})
 
 
 @dataclass(frozen=True, slots=True)

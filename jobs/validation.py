@@ -23,6 +23,7 @@ from jobs.parameters import check_parameter, shown, wrong_type
 from jobs.prompts import PromptRules
 from jobs.rows import Row, refused
 from jobs.schema import COMPLETION, EMBEDDINGS
+from jobs.structured import GRAMMAR, check_grammar
 from jobs.tools import beside_the_messages
 from jobs.unsupported import check_neutral
 
@@ -35,11 +36,12 @@ _WHOLE_LINE = openai_lines.LINE_KEYS | {"custom_id"}
 class _Keys:
     """The keys of a row, sorted by what they mean; those that are null are left out."""
 
-    __slots__ = ("chat", "error", "extras", "params")
+    __slots__ = ("chat", "error", "extras", "grammar", "params")
 
     def __init__(self) -> None:
         self.params: dict[str, Any] = {}
         self.chat: dict[str, Any] = {}
+        self.grammar: dict[str, Any] = {}
         self.extras: dict[str, Any] = {}
         self.error: RowError | None = None  # of the first key that is refused
 
@@ -132,7 +134,7 @@ class RowValidator:
             return _Keys()
         beside = {k: v for k, v in fields.items() if k not in openai_lines.LINE_KEYS}
         keys = self._sort(beside, "")
-        for name in (*keys.params, *keys.chat):
+        for name in (*keys.params, *keys.chat, *keys.grammar):
             keys.error = keys.error or openai_lines.misplaced(name)
         return keys
 
@@ -151,6 +153,9 @@ class RowValidator:
             elif kind is Kind.CHAT:
                 if value is not None:
                     keys.chat[key] = value
+            elif kind is Kind.GRAMMAR:
+                if value is not None:
+                    keys.grammar[key] = value
             elif kind is Kind.MISSPELT:
                 if keys.error is None:
                     keys.error = (
@@ -246,6 +251,8 @@ def _answerable(
 ) -> Row:
     check_row_of_kind(kind, keys.params, messages is not None, prefix)
     params = {name: check_parameter(name, v, prefix + name) for name, v in keys.params.items()}
+    if keys.grammar:
+        params[GRAMMAR] = check_grammar(keys.grammar, prefix)
     chat = beside_the_messages(keys.chat, messages is not None, prefix) if keys.chat else None
     return Row(
         line,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import RequestError
+from engine.grammar.spec import GrammarKind, GrammarSpec
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from jobs.records import ChunkLease, RowErrorInfo, RowResult
@@ -145,6 +146,9 @@ def row_sampling(lease: ChunkLease, row: Mapping[str, Any]) -> tuple[SamplingPar
     values: dict[str, Any] = dict(lease.options.get("sampling") or {})
     values.update(json.loads(row["params"]) if row["params"] else {})
     values.setdefault("seed", derived_seed(lease.seed, row["row_index"]))
+    if (grammar := values.get("grammar")) is not None:
+        kind = GrammarKind(grammar["kind"])
+        values["grammar"] = GrammarSpec(kind, grammar["text"], grammar["field"])
     samples = values.pop("n", 1)  # the engine knows single samples, and all beams of a search
     if _searches(values, samples):
         values["num_return_sequences"], samples = samples, 1

@@ -80,6 +80,14 @@ class SamplingOptions:
     early_stopping: Annotated[
         EarlyStopping | None, typer.Option(help="When beam search ends (false by itself).")
     ] = None
+    response_format: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="What answers have to be, as in OpenAI's API."),
+    ] = None
+    structured_outputs: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="The same, as in vLLM: a regex, a choice, a grammar."),
+    ] = None
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="End an answer before this text; repeatable."),

@@ -173,7 +173,7 @@ def _fits(field: pa.Field, kind: Kind) -> bool:
 
 def _wanted(field: pa.Field, kind: Kind) -> tuple[str, Callable[[pa.DataType], bool]]:
     """The type that a column must have, in words, and whether one is it."""
-    if kind in (Kind.PARAMETER, Kind.CHAT, Kind.LINE):
+    if kind in (Kind.PARAMETER, Kind.CHAT, Kind.GRAMMAR, Kind.LINE):
         return _TYPES[field.name]
     return _OTHER_TYPES.get(kind, ("of any type", lambda _: True))
 
@@ -274,6 +274,9 @@ _TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
     "tool_choice": _OBJECT,
     "chat_template_kwargs": _OBJECT,
     "reasoning_effort": _TEXT,
+    "response_format": _OBJECT,
+    "structured_outputs": _OBJECT,
+    "json_schema": _OBJECT,
     "method": _TEXT,
     "url": _TEXT,
     "body": _OBJECT,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.grammar.spec import GrammarKind, GrammarSpec
 from engine.messages import (
     AbortRequests,
     AddRequests,
@@ -61,6 +62,10 @@ params = st.builds(
     ignore_eos=st.booleans(),
     logprobs=st.none() | st.integers(0, MAX_LOGPROBS),
     prompt_logprobs=st.none() | st.integers(0, MAX_LOGPROBS),
+    grammar=st.none()
+    | st.builds(
+        GrammarSpec, st.sampled_from(GrammarKind), st.text(max_size=5), st.text(max_size=5)
+    ),
 )
 tasks = st.builds(Score, counts) | st.builds(Embed, st.sampled_from(Pooling), st.booleans())
 floats = st.lists(st.floats(allow_nan=False, width=32), max_size=9).map(lambda v: array("f", v))

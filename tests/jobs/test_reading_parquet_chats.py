@@ -108,7 +108,7 @@ def test_parameters_that_change_nothing_are_dropped(tmp_path: Path) -> None:
     )
     done = prepare_table(tmp_path, table)
     (row,) = done.rows()
-    assert row["params"] == {"n": 2, "logprobs": 0}
+    assert row["params"] == {"n": 2, "logprobs": 0, "grammar": None}
     assert not [name for name in row if name.startswith("carried:")]
     assert done.errors() == [(2, "unsupported_parameter", "typical_p")]
 

@@ -73,7 +73,7 @@ BAD_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"prompt": "x", "typical_p": 0.1}, "unsupported_parameter", "typical_p"),
     ({"prompt": "x", "typicalP": 0.1}, "unsupported_parameter", "typicalP"),
     ({"prompt": "x", "guided_json": {}}, "unsupported_parameter", "guided_json"),
-    ({"prompt": "x", "response_format": {}}, "unsupported_parameter", "response_format"),
+    ({"prompt": "x", "response_format": {}}, "invalid_parameter", "response_format.type"),
     ({"prompt": "x", "stream": True}, "unsupported_parameter", "stream"),
     ({"prompt": "x", "n": 0}, "invalid_parameter", "n"),
     ({"prompt": "x", "logprobs": True}, "wrong_type", "logprobs"),

@@ -1,0 +1,1 @@
+"""Structured output: answers that fit a JSON schema, a regular expression, a list or a grammar."""
