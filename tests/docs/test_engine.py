@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engine import beam_params
 from engine import sampling_params as limits
 from engine.sampling_params import SamplingParams
 from jobs import parameters
@@ -23,7 +24,15 @@ ROWS = {
         r"^\| `(\w+)` \| ([^|]+) \|(.*)\|$", PAGE.split("### What it costs")[0], re.MULTILINE
     )
 }
-WRITTEN: dict[str, Any] = {"none": ((), None), "all": (None,), "false": (False,), "0 (all)": (0,)}
+WRITTEN: dict[str, Any] = {
+    "none": ((), None),
+    "all": (None,),
+    "false": (False,),
+    "0 (all)": (0,),
+    "1 (none)": (1,),
+}
+
+OF_THE_WORKER = {"n": "1", "use_beam_search": "false"}  # the engine does not know them
 
 
 def test_every_parameter_is_there_and_no_other() -> None:
@@ -35,8 +44,8 @@ def test_defaults_are_those_of_the_engine() -> None:
     for name, (written, _) in ROWS.items():
         if name == "seed":
             assert written == "of the job's seed and the row"
-        elif name == "n":
-            assert written == "1"
+        elif name in OF_THE_WORKER:
+            assert written == OF_THE_WORKER[name]
         elif written in WRITTEN:
             assert getattr(defaults, name) in WRITTEN[written], name
         else:
@@ -54,6 +63,8 @@ def test_limits_are_those_of_both_copies() -> None:
         "bad_words_ids": f"up to {limits.MAX_BAD_WORDS} lists of 1 to {limits.MAX_BAD_WORD_TOKENS}",
         "logprobs": f"0 to {limits.MAX_LOGPROBS} likeliest",
         "n": f"1 to {parameters.MAX_N}",
+        "num_beams": f"1 to {beam_params.MAX_BEAMS}",
+        "length_penalty": f"{-beam_params.MAX_LENGTH_PENALTY:g} to",
         "stop": f"up to {parameters.MAX_STOP_STRINGS} texts",
     }.items():
         assert said in ROWS[name][1], name
