@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -26,7 +27,7 @@ def beams(
 
 
 def plain(name: str, length: int, priority: int = 0, **params: Any) -> Request:
-    prompt = tuple(hash((name, i)) % 1000 for i in range(length))
+    prompt = tuple(crc32(f"{name} {i}".encode()) % 1000 for i in range(length))
     return Request(name, prompt, SamplingParams(**{"max_tokens": 9, **params}), priority)
 
 
@@ -66,7 +67,7 @@ def test_the_prompt_is_computed_once_and_its_blocks_are_shared(caching: bool) ->
 
 def test_all_beams_count_in_the_batch() -> None:
     sim = Simulation(config(max_num_seqs=8, enable_prefix_caching=False))
-    sim.add(plain("p", 3), beams("a", 3), beams("b", 3), beams("c", 3))
+    sim.add(plain("p", 3, ignore_eos=True), beams("a", 3), beams("b", 3), beams("c", 3))
     sim.step()
     assert ids(sim.scheduler.running_sequences) == ["p", "a", "b"]  # 1 + 3 + 3 of 8
     assert sim.scheduler.num_waiting == 1

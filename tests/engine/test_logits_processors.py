@@ -48,8 +48,9 @@ class Grown:
         tokens = (*self.prompt_token_ids, *self.output_token_ids)
         part = tokens if whole or not self.output_token_ids else tokens[-1:]
         start = len(tokens) - len(part)
+        history = self if self.rules else None
         return ScheduledSequence(
-            "r", part, start, (), True, self.params, 0, self.rules, self if self.rules else None
+            "r", part, start, (), True, self.params, logit_rules=self.rules, history=history
         )
 
     def expected(self, logits: torch.Tensor) -> torch.Tensor:
