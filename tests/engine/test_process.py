@@ -90,7 +90,8 @@ class Process:
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
     folder = build_tiny_model(tmp_path_factory.mktemp("tiny"))
-    return Start({"model": str(folder), "num_blocks": 200, "max_num_seqs": 4, "threads": 1})
+    settings = {"num_blocks": 200, "max_num_seqs": 4, "threads": 1, "swap_space": 1 / 8}
+    return Start({"model": str(folder), **settings})
 
 
 @pytest.fixture
@@ -128,7 +129,9 @@ def is_idle(report: Report) -> bool:
 
 def test_stats_come_first_while_busy_and_when_it_falls_idle(engine: Process) -> None:
     (first,) = engine.reports(is_idle)
-    assert first == Report(stats=EngineStats(blocks_total=200, step_buckets=(0,) * 13))
+    # A block takes 4 KiB.
+    totals = {"blocks_total": 200, "swap_blocks_total": 2**27 // 2**12}
+    assert first == Report(stats=EngineStats(**totals, step_buckets=(0,) * 13))
     engine.send(added(12, 150))
     found = engine.reports(is_idle)
     outputs = [o for report in found for o in report.outputs]
@@ -224,12 +227,13 @@ def test_the_log_as_json(start: Start, launch: Callable[..., Process]) -> None:
     crashed = process.receive()
     assert isinstance(crashed, Crashed)
     assert process.process.wait(PATIENCE) == 1
-    loaded, pool, end = json_log(process)
+    loaded, pool, swap, end = json_log(process)
     assert loaded["message"].startswith("model loaded: ")
     assert (loaded["dtype"], loaded["device"]) == ("float32", "cpu")
     assert loaded["model"] == start.config["model"]
     assert pool["message"].startswith("KV cache: 200 blocks, 3,200 tokens")
     assert (pool["num_blocks"], pool["tokens"]) == (200, 3200)
+    assert swap["message"].startswith("swap space: up to 32,768 blocks, 0.12 GiB")
     assert end["level"] == "ERROR"
     assert end["exception"].endswith("ValueError: unexpected message Start")
 
@@ -252,7 +256,7 @@ def test_the_first_token_is_told_once(launch: Callable[..., Process]) -> None:
     for _ in range(2):
         process.send(added(2, 3))
         process.reports(is_idle)
-    loaded, _, first = json_log(process)
+    loaded, _, _, first = json_log(process)
     assert first["event"] == "first_token"
     assert loaded["seconds"] < first["seconds"] < PATIENCE
 
@@ -260,8 +264,8 @@ def test_the_first_token_is_told_once(launch: Callable[..., Process]) -> None:
 def test_the_log_as_text(engine: Process) -> None:
     assert engine.close() == 0
     lines = engine.log.read_text().splitlines()
-    assert len(lines) == 2
-    assert all(re.match(r"\d{4}-\S+ \S+ INFO pagemill\.engine [mK]", line) for line in lines)
+    assert len(lines) == 3
+    assert all(re.match(r"\d{4}-\S+ \S+ INFO pagemill\.engine [mKs]", line) for line in lines)
 
 
 def test_the_level_of_the_log(launch: Callable[..., Process]) -> None:
