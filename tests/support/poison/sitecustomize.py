@@ -34,11 +34,11 @@ def _poison(marker: tuple[int, ...], how: str, at_token: int) -> None:
     dies_at: dict[str, int] = {}  # position in the sequence
     add, execute = Scheduler.add, Runner.execute
 
-    def noting(self: Scheduler, request: Request) -> None:
+    def noting(self: Scheduler, request: Request, *rules: Any) -> None:
         prompt = request.token_ids
         if any(prompt[i : i + len(marker)] == marker for i in range(len(prompt))):
             dies_at[request.request_id] = len(prompt) + at_token
-        add(self, request)
+        add(self, request, *rules)
         if how == "add" and request.request_id in dies_at:
             raise RuntimeError("no room in a table")
 
