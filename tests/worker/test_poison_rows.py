@@ -32,8 +32,10 @@ class Running:
         self.answers: dict[str, RequestOutput] = {}
         self._done = threading.Event()
         self._expected = 0
+        # Only an engine that is to hang is waited for; a slow one must not be taken for it.
+        patience = 5.0 if poisoned["how"] == "hang" else 60.0
         self.bridge = EngineBridge(
-            config, self._fail, engine_timeout=2.0, engine_env=poison(**poisoned)
+            config, self._fail, engine_timeout=patience, engine_env=poison(**poisoned)
         )
         self.bridge.start()
 
