@@ -100,6 +100,7 @@ def test_a_row_that_the_engine_cannot_even_queue_is_its_own_error(
     assert "died" not in caplog.text
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     ("running", "seen", "status"),
     [
