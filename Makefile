@@ -19,9 +19,9 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESS
 
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
-	@echo "make test         run every test (about 18 minutes on 2 cores)"
-	@echo "make quick        run the quick tests (about 80 seconds)"
-	@echo "make chaos        kill workers and engines 304 times, fuzz, soak (about 20 minutes)"
+	@echo "make test         run every test (about half an hour on 2 cores)"
+	@echo "make quick        run the quick tests (about 110 seconds)"
+	@echo "make chaos        kill workers and engines 304 times, fuzz, soak (over an hour)"
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
 	@echo "make bench        measure, and write the figures to benchmarks/results/"
