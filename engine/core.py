@@ -230,11 +230,7 @@ class Engine:
             if error is None:
                 self._queue(request)
             else:
-                refused.append(
-                    RequestOutput.without_answer(
-                        request.request_id, error.code, str(error), error.field
-                    )
-                )
+                refused.append(RequestOutput.refused(request.request_id, error))
         return refused
 
     def _follow_grammar(self, sequence: Sequence) -> None:

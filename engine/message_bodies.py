@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.errors import RequestError
-from engine.grammar.spec import GrammarKind, GrammarSpec
+from engine.grammar.spec import GrammarSpec
 from engine.request import (
     BeamOutput,
     FinishReason,
@@ -116,7 +116,7 @@ def _request_or_end(
     try:
         return _request(body, prompts, grammars)
     except RequestError as error:
-        return RequestOutput.without_answer(request_id, error.code, str(error), error.field)
+        return RequestOutput.refused(request_id, error)
     except Exception as error:
         said = f"the engine cannot read the request ({type(error).__name__}: {error})"
         return RequestOutput.without_answer(request_id, "engine_error", said)
@@ -129,9 +129,7 @@ def _request(
 ) -> Request:
     params = body["params"]
     if "grammar" in params:
-        grammar = grammars[params["grammar"]]
-        kind = GrammarKind(grammar["kind"])
-        params["grammar"] = GrammarSpec(kind, grammar["text"], grammar["field"])
+        params["grammar"] = grammars[params["grammar"]]
     body["params"] = SamplingParams.from_json(params)
     body["token_ids"] = prompts[body["token_ids"]]
     body["task"] = _task_of(body["task"])

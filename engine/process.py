@@ -209,7 +209,7 @@ def _add(engine: Engine, request: Request) -> RequestOutput | None:
     try:
         engine.add(request)
     except RequestError as error:
-        return RequestOutput.without_answer(request.request_id, error.code, str(error), error.field)
+        return RequestOutput.refused(request.request_id, error)
     except Exception as error:
         # An end of this process here would be blamed on no row, so the next one would meet it too.
         log.exception("request %s cannot be taken", request.request_id)

@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from engine.errors import RequestError
 from engine.sampling_params import SamplingParams
 from engine.task import Task
 
@@ -161,3 +162,8 @@ class RequestOutput:
             error_message=message,
             error_field=field,
         )
+
+    @classmethod
+    def refused(cls, request_id: str, error: RequestError) -> RequestOutput:
+        """The end of a request that cannot be served."""
+        return cls.without_answer(request_id, error.code, str(error), error.field)

@@ -91,13 +91,15 @@ class SamplingParams:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SamplingParams:
-        """Of values as JSON has them: lists for tuples, one string for a list of one, and biases as
-        an object or as pairs.
+        """Of values as JSON has them: lists for tuples, one string for a list of one, biases as an
+        object or as pairs, and a grammar as an object of its fields.
 
         Raises:
             RequestError: a value is out of its range.
         """
-        found = {name: _frozen(value) for name, value in values.items()}
+        found = {name: _frozen(value) for name, value in values.items() if name != "grammar"}
+        if (grammar := values.get("grammar")) is not None:
+            found["grammar"] = GrammarSpec.from_json(grammar)
         for name in ("stop", "bad_words"):
             if isinstance(found.get(name), str):
                 found[name] = (found[name],)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import RequestError
-from engine.grammar.spec import GrammarKind, GrammarSpec
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from jobs.records import ChunkLease, RowErrorInfo, RowResult
@@ -84,7 +83,6 @@ def _prepare_batch(
     encoder: PromptEncoder,
     max_model_len: int,
 ) -> Prepared:
-    longest_text = max_model_len * encoder.longest_token
     chats: list[tuple[int, str]] = []
     prompts: list[tuple[int, str]] = []
     sampling: dict[int, tuple[SamplingParams, int]] = {}
@@ -94,21 +92,17 @@ def _prepare_batch(
         try:
             wanted = row_sampling(lease, row)
             text, is_chat = row_text(lease, row, encoder)
-            if len(text) > longest_text:
-                raise too_long(text, max_model_len)
+            check_length(text, encoder, max_model_len)
             (chats if is_chat else prompts).append((index, text))
             sampling[index] = wanted
-        except RequestError as error:
-            refused.append(refusal(index, error, row["line"]))
-        except Exception as error:  # or it would end every attempt at its chunk
-            log.exception("row %d of %s cannot be used", index, lease.chunk_id)
-            refused.append(refusal(index, unusable(error), row["line"]))
-    lines = {row["row_index"]: row["line"] for row in rows}
+        except Exception as error:
+            refused.append(refusal_of(lease, row, error))
+    by_index = {row["row_index"]: row for row in rows}
     token_ids: dict[int, list[int]] = {}
     for texts, encode in ((chats, encoder.encode_chats), (prompts, encoder.encode_prompts)):
         for index, found in encoded(texts, encode):
             if isinstance(found, RequestError):
-                refused.append(refusal(index, found, lines[index]))
+                refused.append(refusal_of(lease, by_index[index], found))
                 del sampling[index]
             else:
                 token_ids[index] = found
@@ -146,9 +140,6 @@ def row_sampling(lease: ChunkLease, row: Mapping[str, Any]) -> tuple[SamplingPar
     values: dict[str, Any] = dict(lease.options.get("sampling") or {})
     values.update(json.loads(row["params"]) if row["params"] else {})
     values.setdefault("seed", derived_seed(lease.seed, row["row_index"]))
-    if (grammar := values.get("grammar")) is not None:
-        kind = GrammarKind(grammar["kind"])
-        values["grammar"] = GrammarSpec(kind, grammar["text"], grammar["field"])
     samples = values.pop("n", 1)  # the engine knows single samples, and all beams of a search
     if _searches(values, samples):
         values["num_return_sequences"], samples = samples, 1
@@ -210,27 +201,32 @@ def _requests(
     )
 
 
-def too_long(text: str, max_model_len: int) -> RequestError:
-    """For a text that cannot fit however it is tokenized: to find out would take gigabytes."""
-    return RequestError(
-        "prompt_too_long",
-        f"the prompt has {len(text)} characters; however they are cut into tokens, they are more "
-        f"than the {max_model_len} tokens that this model and worker take",
-        "prompt",
-    )
+def check_length(text: str, encoder: PromptEncoder, max_model_len: int) -> None:
+    """Refuse a text that cannot fit however it is tokenized: to find out would take gigabytes.
+
+    Raises:
+        RequestError: `prompt_too_long`.
+    """
+    if len(text) > max_model_len * encoder.longest_token:
+        raise RequestError(
+            "prompt_too_long",
+            f"the prompt has {len(text)} characters; however they are cut into tokens, they are "
+            f"more than the {max_model_len} tokens that this model and worker take",
+            "prompt",
+        )
 
 
-def unusable(error: Exception) -> RequestError:
-    return RequestError(
-        "unusable_row",
-        f"the worker cannot make a request of the row ({type(error).__name__}: {error}); its log "
-        "has more. Is it of another version than the pagemill that submitted the row?",
-    )
-
-
-def refusal(row_index: int, error: RequestError, line: int) -> RowResult:
+def refusal_of(lease: ChunkLease, row: Mapping[str, Any], error: Exception) -> RowResult:
+    """The end of a row that cannot be used, or it would end every attempt at its chunk."""
+    if not isinstance(error, RequestError):
+        log.error("row %d of %s cannot be used", row["row_index"], lease.chunk_id, exc_info=error)
+        error = RequestError(
+            "unusable_row",
+            f"the worker cannot make a request of the row ({type(error).__name__}: {error}); its "
+            "log has more. Is it of another version than the pagemill that submitted the row?",
+        )
     return RowResult(
-        row_index,
+        row["row_index"],
         finish_reason="error",
-        error=RowErrorInfo(error.code, str(error), line, error.field),
+        error=RowErrorInfo(error.code, str(error), row["line"], error.field),
     )

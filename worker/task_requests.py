@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +18,11 @@ from worker.requests import (
     ENCODE_ROWS,
     Prepared,
     PreparedRow,
+    check_length,
     encoded,
-    refusal,
+    refusal_of,
     request_id,
-    too_long,
-    unusable,
 )
-
-log = logging.getLogger("pagemill.worker")
 
 
 def prepare(
@@ -83,10 +79,10 @@ def _score_batch(
     for row in rows:
         try:
             pairs = _Pairs.of(row, *requests.row_text(lease, row, encoder))
-            _check_length(max(pairs.joint, key=len), encoder, max_model_len)
+            check_length(max(pairs.joint, key=len), encoder, max_model_len)
             found.append(pairs)
         except Exception as error:
-            refused.append(_refusal_of(lease, row, error))
+            refused.append(refusal_of(lease, row, error))
     prepared: list[PreparedRow] = []
     for pairs, token_ids in zip(found, _encode_pairs(found, encoder), strict=True):
         try:
@@ -94,7 +90,7 @@ def _score_batch(
             index = pairs.row["row_index"]
             prepared.append(PreparedRow(index, None, scored, pairs.continuations))
         except RequestError as error:
-            refused.append(_refusal_of(lease, pairs.row, error))
+            refused.append(refusal_of(lease, pairs.row, error))
     return Prepared(tuple(prepared), tuple(refused))
 
 
@@ -164,23 +160,18 @@ def _embed_batch(
     texts: list[tuple[int, str]] = []
     for index, row in by_index.items():
         try:
-            _check_length(row["prompt"], encoder, max_model_len)
+            check_length(row["prompt"], encoder, max_model_len)
             texts.append((index, row["prompt"]))
         except Exception as error:
-            refused.append(_refusal_of(lease, row, error))
+            refused.append(refusal_of(lease, row, error))
     for index, token_ids in encoded(texts, encoder.encode_prompts):
         row = by_index[index]
         try:
             request = _request(lease, row, _tuple_of(token_ids), task)
             prepared.append(PreparedRow(index, None, (request,)))
         except RequestError as error:
-            refused.append(_refusal_of(lease, row, error))
+            refused.append(refusal_of(lease, row, error))
     return Prepared(tuple(prepared), tuple(refused))
-
-
-def _check_length(text: str, encoder: PromptEncoder, max_model_len: int) -> None:
-    if len(text) > max_model_len * encoder.longest_token:
-        raise too_long(text, max_model_len)
 
 
 def _tuple_of(token_ids: Sequence[int] | RequestError) -> tuple[int, ...]:
@@ -192,14 +183,6 @@ def _tuple_of(token_ids: Sequence[int] | RequestError) -> tuple[int, ...]:
     if isinstance(token_ids, RequestError):
         raise token_ids
     return tuple(token_ids)
-
-
-def _refusal_of(lease: ChunkLease, row: Mapping[str, Any], error: Exception) -> RowResult:
-    """The end of a row that cannot be used, or it would end every attempt at its chunk."""
-    if not isinstance(error, RequestError):
-        log.error("row %d of %s cannot be used", row["row_index"], lease.chunk_id, exc_info=error)
-        error = unusable(error)
-    return refusal(row["row_index"], error, row["line"])
 
 
 def _request(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -31,6 +32,15 @@ class GrammarSpec:
     kind: GrammarKind
     text: str
     field: str = field(default="grammar", compare=False)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, str]) -> GrammarSpec:
+        """Of its fields.
+
+        Raises:
+            RequestError: it is too large.
+        """
+        return cls(GrammarKind(values["kind"]), values["text"], values["field"])
 
     def __post_init__(self) -> None:
         size = len(self.text.encode(errors="surrogatepass"))
