@@ -31,13 +31,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def tiny(folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-
-
 def requests(texts: Sequence[tuple[int, ...]]) -> list[Request]:
     """Each text in all ways."""
     return [

@@ -13,16 +13,10 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.request import FinishReason, Request
 from engine.sampling_params import SamplingParams
-from tests.support.tiny_model import build_tiny_model
 
 PROMPT = tuple(b"The first lines of a story, at least two blocks of sixteen tokens long")
 RULES = SamplingParams(12, temperature=1.0, seed=5, ignore_eos=True, logprobs=1)
 CACHING = pytest.mark.parametrize("caching", [False, True], ids=["no-cache", "cache"])
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 def engine_of(folder: Path, caching: bool, **settings: Any) -> Engine:

@@ -22,7 +22,7 @@ from engine.grammar.trial_process import TrialProcess
 from engine.grammar.vocabulary import Vocabulary
 from engine.request import FinishReason
 from tests.support.grammars import answers, ask, choice, ebnf, engine_of, regex, schema
-from tests.support.tiny_model import build_tiny_model, byte_tokenizer
+from tests.support.tiny_model import byte_tokenizer
 
 PATIENCE = 300.0
 
@@ -43,11 +43,6 @@ def trial() -> TrialProcess:
     made = TrialProcess()
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")

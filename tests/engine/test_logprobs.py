@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,40 +10,16 @@ import pytest
 import torch
 
 from engine import step_logprobs
-from engine.config import EngineConfig
 from engine.core import Engine
 from engine.request import FinishReason, Request, RequestOutput
 from engine.sampling_params import SamplingParams
-from tests.support.tiny_model import build_tiny_model
+from tests.support.cpu_engine import engine_of
 
 TOLERANCE = 1e-4
 SYSTEM = tuple(b"You answer briefly. You never shout. You know the opening hours of the library.")
 PROMPTS = [SYSTEM + tuple(b" Question %d?" % (n * 977)) for n in range(10)]
 PROMPTS += [tuple(b"Once"), (65,), SYSTEM * 3]
 ASKED = (None, 0, 1, 5, 20, None, 3, 20, 0, None, 2, 20, 7)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module")
-def tiny(folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-
-
-def engine_of(model: object, **settings: Any) -> Engine:
-    return Engine(
-        EngineConfig(
-            **{
-                "model": str(model), "device": "cpu", "dtype": "float32", "num_blocks": 512,
-                "check_invariants": True, **settings,
-            }
-        )
-    )  # fmt: skip
 
 
 def requests(
@@ -190,18 +165,18 @@ def test_a_row_that_fails_keeps_those_of_its_tokens(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = engine_of(folder)
-    model = engine.loaded.model
+    forward = engine.loaded.model.forward
     calls = 0
 
     def failing(*args: Any) -> torch.Tensor:
         nonlocal calls
         calls += 1
-        logits: torch.Tensor = type(model).__call__(model, *args)
+        logits: torch.Tensor = forward(*args)
         if calls == 4:
             logits[0] = torch.nan
         return logits
 
-    monkeypatch.setattr(engine.runner, "loaded", dataclasses.replace(engine.loaded, model=failing))
+    monkeypatch.setattr(engine.loaded.model, "forward", failing)
     bad, good = answers(engine, requests(PROMPTS[:2], [3, 3], temperature=0.0))
     assert (bad.finish_reason, bad.error_code) == (FinishReason.ERROR, "nan_logits")
     assert bad.logprobs is not None

@@ -21,7 +21,6 @@ from engine.micro_batches import FIRST_PROBE, LAST_PROBE, MicroBatches, StepSize
 from engine.request import FinishReason, Request, RequestOutput
 from engine.sampling_params import SamplingParams
 from tests.support.fake_device import Simulation, config
-from tests.support.tiny_model import build_tiny_model
 
 quick = pytest.mark.quick
 
@@ -31,11 +30,6 @@ FAULTS = (
     RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to …"),
     MemoryError(),
 )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(autouse=True)

@@ -17,16 +17,10 @@ from kernels.sampling import RowSampling, SamplingMetadata, sample
 from tests.support.by_hand import load_runner
 from tests.support.near_draws import distance_to_another, distances_where_they_part
 from tests.support.reproducible import sampled_rows
-from tests.support.tiny_model import build_tiny_model
 
 ROWS = sampled_rows(200, most_tokens=12)
 # What float32 moves; and what the rounding of keys and values to float16 does.
 NEAR, NEAR_IN_FLOAT16 = 1e-4, 0.03
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 def tokens_of(

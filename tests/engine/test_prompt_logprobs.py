@@ -16,25 +16,12 @@ from engine.request import Request, RequestOutput
 from engine.sampling_params import SamplingParams
 from tests.support import prompt_references as reference
 from tests.support.cpu_engine import engine_of
-from tests.support.tiny_model import build_tiny_model
 
 TOLERANCE = 1e-4
 SYSTEM = tuple(b"You answer briefly. You never shout. You know the opening hours of the library.")
 PROMPTS = [SYSTEM + tuple(b" Question %d?" % (n * 977)) for n in range(8)]
 PROMPTS += [tuple(b"Once"), (65,), SYSTEM * 3]
 ASKED = (None, 0, 1, 5, 20, None, 3, 20, 2, 4, 20)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module")
-def tiny(folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def requests(asked: Sequence[int | None] = ASKED, **params: Any) -> list[Request]:

@@ -14,14 +14,8 @@ from engine.loading import load_model, resolve_model
 from engine.runner import Runner
 from engine.sampling_params import SamplingParams
 from tests.support.by_hand import ByHand, load_runner
-from tests.support.tiny_model import build_tiny_model
 
 PROMPTS = {f"p{n}": [(7 * i + n) % 256 for i in range(n)] for n in (1, 5, 16, 31, 70)}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.mark.parametrize("block_size", [8, 16, 32])

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.config import EngineConfig
 from engine.core import Engine
 from engine.errors import RequestError
 from engine.request import FinishReason, Request, RequestOutput
 from engine.sampling_params import SamplingParams
 from kernels.philox import philox_uniform
+from tests.support.cpu_engine import engine_of
 from tests.support.golden import NEAR_TIE, Reference, near_ties
-from tests.support.tiny_model import build_tiny_model
 from tests.support.transformers_rules import OpenAIPenalties, apply, processors_of, warpers_of
 
 EOS = 257
@@ -26,38 +25,15 @@ PROMPTS = [tuple(b"The library opens at nine. " * n + b"Who?" * (n % 3)) for n i
 PROMPTS += [tuple(b"Once"), (65,), tuple(b"abababab"), tuple(range(60, 100))]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-
-
-def engine_of(folder: Path, **settings: Any) -> Engine:
-    return Engine(
-        EngineConfig(
-            **{
-                "model": str(folder), "device": "cpu", "dtype": "float32", "num_blocks": 1024,
-                "check_invariants": True, **settings,
-            }
-        )
-    )  # fmt: skip
-
-
 def answers(engine: Engine, requests: Sequence[Request]) -> list[RequestOutput]:
     found = {o.request_id: o for o in engine.generate(requests)}
     return [found[r.request_id] for r in requests]
 
 
-def generated(model: Any, prompt: Sequence[int], count: int, **rules: Any) -> Reference:
+def generated(tiny: Any, prompt: Sequence[int], count: int, **rules: Any) -> Reference:
     """A greedy answer of `generate`, its margins those of the processed scores."""
     ids = torch.tensor([list(prompt)])
-    done = model.generate(
+    done = tiny.generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False,
         pad_token_id=0, output_scores=True, return_dict_in_generate=True,
         **{"eos_token_id": None, **rules},
@@ -103,20 +79,20 @@ GREEDY: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", GREEDY)
 def test_greedy_answers_are_those_of_generate(
-    folder: Path, model: Any, name: str, record_property: Any
+    folder: Path, tiny: Any, name: str, record_property: Any
 ) -> None:
     ours, theirs = GREEDY[name]
     params = SamplingParams(max_tokens=COUNT, ignore_eos=True, **ours)
     found = answers(engine_of(folder), [Request(str(i), p, params) for i, p in enumerate(PROMPTS)])
-    expected = [generated(model, prompt, COUNT, **theirs) for prompt in PROMPTS]
+    expected = [generated(tiny, prompt, COUNT, **theirs) for prompt in PROMPTS]
     record_property("near_ties", near_ties(expected, [o.token_ids for o in found]))
-    plain = [generated(model, prompt, COUNT) for prompt in PROMPTS]
+    plain = [generated(tiny, prompt, COUNT) for prompt in PROMPTS]
     assert [r.token_ids for r in plain] != [r.token_ids for r in expected]
 
 
 @pytest.mark.parametrize(("frequency", "presence"), [(0.8, 0.0), (0.0, 1.5), (-0.5, 2.0)])
 def test_openai_penalties(
-    folder: Path, model: Any, frequency: float, presence: float, record_property: Any
+    folder: Path, tiny: Any, frequency: float, presence: float, record_property: Any
 ) -> None:
     params = SamplingParams(
         max_tokens=COUNT, ignore_eos=True, frequency_penalty=frequency, presence_penalty=presence
@@ -124,7 +100,7 @@ def test_openai_penalties(
     found = answers(engine_of(folder), [Request(str(i), p, params) for i, p in enumerate(PROMPTS)])
     expected = [
         generated(
-            model, prompt, COUNT,
+            tiny, prompt, COUNT,
             logits_processor=[OpenAIPenalties(len(prompt), frequency, presence)],
         )
         for prompt in PROMPTS
@@ -132,7 +108,7 @@ def test_openai_penalties(
     record_property("near_ties", near_ties(expected, [o.token_ids for o in found]))
 
 
-def test_min_tokens(folder: Path, model: Any, record_property: Any) -> None:
+def test_min_tokens(folder: Path, tiny: Any, record_property: Any) -> None:
     """What would end the answers soon is what they would have as their third token."""
     engine = engine_of(folder)
     free = SamplingParams(max_tokens=COUNT, ignore_eos=True)
@@ -145,7 +121,7 @@ def test_min_tokens(folder: Path, model: Any, record_property: Any) -> None:
     requests = [Request(str(i), p, asked[i]) for i, p in enumerate(PROMPTS)]
     found = answers(engine, requests)
     expected = [
-        generated(model, prompt, COUNT, eos_token_id=[stop], min_new_tokens=7)
+        generated(tiny, prompt, COUNT, eos_token_id=[stop], min_new_tokens=7)
         for prompt, stop in zip(PROMPTS, stops, strict=True)
     ]
     record_property("near_ties", near_ties(expected, [o.token_ids for o in found]))
@@ -197,11 +173,12 @@ def mixed() -> list[Request]:
 
 @pytest.fixture(scope="module")
 def together(folder: Path, mixed: list[Request]) -> list[RequestOutput]:
-    return answers(engine_of(folder, max_num_seqs=500, max_num_batched_tokens=4096), mixed)
+    engine = engine_of(folder, num_blocks=1024, max_num_seqs=500, max_num_batched_tokens=4096)
+    return answers(engine, mixed)
 
 
 def test_500_mixed_requests_follow_transformers(
-    model: Any, mixed: list[Request], together: list[RequestOutput]
+    tiny: Any, mixed: list[Request], together: list[RequestOutput]
 ) -> None:
     """Each token of ours is the one that transformers' scores lead to, after the tokens before it.
 
@@ -211,7 +188,7 @@ def test_500_mixed_requests_follow_transformers(
     excused = 0
     for request, output in zip(mixed, together, strict=True):
         with torch.inference_mode():
-            logits = model(torch.tensor([request.token_ids + output.token_ids])).logits[0]
+            logits = tiny(torch.tensor([request.token_ids + output.token_ids])).logits[0]
         prompt = len(request.token_ids)
         processors = processors_of(request.params, prompt, [EOS], VOCAB)
         for at, token in enumerate(output.token_ids):
@@ -285,13 +262,13 @@ def test_sequences_that_are_computed_again_keep_their_counts(
     assert [o.token_ids for o in found] == [o.token_ids for o in expected]
 
 
-def test_log_probabilities_are_of_the_models_own_logits(folder: Path, model: Any) -> None:
+def test_log_probabilities_are_of_the_models_own_logits(folder: Path, tiny: Any) -> None:
     params = SamplingParams(
         max_tokens=8, ignore_eos=True, logprobs=3, logit_bias=((70, 50.0),), repetition_penalty=2.0
     )
     (output,) = engine_of(folder).generate([Request("r", PROMPTS[0], params)])
     with torch.inference_mode():
-        logits = model(torch.tensor([PROMPTS[0] + output.token_ids])).logits[0]
+        logits = tiny(torch.tensor([PROMPTS[0] + output.token_ids])).logits[0]
     expected = logits.log_softmax(-1)[len(PROMPTS[0]) - 1 : -1]
     assert output.logprobs is not None
     assert output.token_ids == (70,) * 8

@@ -20,23 +20,10 @@ from engine.scheduler import Scheduler, SchedulerConfig
 from engine.task import Score
 from tests.support import prompt_references as reference
 from tests.support.cpu_engine import engine_of
-from tests.support.tiny_model import build_tiny_model
 
 TOLERANCE = 1e-4
 CONTEXT = tuple(b"The following are questions about libraries. When does the library open? A:")
 CHOICES = [tuple(c) for c in (b" at nine", b" at ten o'clock in the morning", b"?", b" never")]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module")
-def tiny(folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def score(name: object, context: Sequence[int], continuation: Sequence[int]) -> Request:

@@ -16,14 +16,8 @@ from engine.request import Request, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.swap_cost import SwapCost
 from engine.time_limits import TimeLimits
-from tests.support.tiny_model import build_tiny_model
 
 SHARED = tuple(b"A beginning that several of the prompts have, longer than two blocks. ")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 def requests() -> list[Request]:

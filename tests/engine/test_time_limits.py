@@ -12,7 +12,6 @@ from engine.core import Engine
 from engine.request import FinishReason, Request, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.time_limits import TimeLimits
-from tests.support.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.quick
 
@@ -25,11 +24,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 class Timed:
