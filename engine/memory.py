@@ -117,9 +117,7 @@ def _gpu_bytes(
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    # Every sequence of the largest step writes to one and the same block: what it computes
-    # is worthless, what it allocates is not.
-    kv_cache = KVCache.create(loaded.config, 1, config.block_size, kv_format, device)
+    kv_cache = one_block(loaded, config.block_size, kv_format)
     runner = Runner(loaded, kv_cache)
     steps = largest_steps(
         config.block_size, config.max_num_seqs, max_model_len, max_num_batched_tokens
@@ -133,6 +131,20 @@ def _gpu_bytes(
     free, total = torch.cuda.mem_get_info(device)
     used = total - free
     return max(0, int(total * config.gpu_memory_utilization) - used - activations)
+
+
+def one_block(loaded: LoadedModel, block_size: int, kv_format: KVFormat) -> KVCache:
+    """A cache of one block, to run the steps of `largest_steps` and `prompt_steps` in.
+
+    All their sequences write to that block: what they compute is worthless, what they allocate
+    is not. It begins as zeros, since whatever else lies in fresh memory may be NaN, and log
+    probabilities of NaN are not worked out to their end.
+    """
+    kv_cache = KVCache.create(loaded.config, 1, block_size, kv_format, loaded.device)
+    for layer in kv_cache.layers:
+        layer.keys.zero_()
+        layer.values.zero_()
+    return kv_cache
 
 
 def largest_steps(

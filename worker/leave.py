@@ -149,10 +149,12 @@ class Leave:
         self._stop_consuming()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        if not self._consuming:
-            raise SystemExit(0)  # nothing is leased yet
         # No lock may be taken and nothing logged here: `look` sees it a moment later.
         self._signals += 1
+        if not self._consuming:
+            # Nothing is leased yet. Whatever is being imported may swallow it, as a bare `except`
+            # does; then the signal is obeyed as soon as the model is loaded.
+            raise SystemExit(0)
 
 
 def end_at_once() -> None:

@@ -201,7 +201,7 @@ def test_a_signal_while_the_model_is_loaded_is_an_end_in_the_row_too(deployment,
     with Rows(deployment) as rows, deployment.worker(tiny_model, *ENGINE) as worker:
         wait_for("an engine that loads", lambda: rows.of(worker) and worker.engine())
         worker.signal(signal.SIGTERM)
-        assert worker.wait(20) == 0, worker.logged()
+        assert worker.wait() == 0, worker.logged()
         assert rows.of(worker).status.state == "stopped"
         assert "Traceback" not in worker.logged()
 

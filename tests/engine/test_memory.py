@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -132,7 +133,7 @@ def test_the_largest_steps_run_in_a_cache_of_one_block(
     assert prefill.sequences[0].end == length
     assert decodes.num_tokens == min(seqs, budget)
     assert {s.end for s in decodes.sequences} == {length}
-    runner = Runner(loaded, KVCache.create(loaded.config, 1, 16, KVFormat(loaded.dtype), "cpu"))
+    runner = Runner(loaded, memory.one_block(loaded, 16, KVFormat(loaded.dtype)))
     assert len(runner.execute(prefill)) == 1
     rows = runner.execute(decodes)
     assert len(rows) == min(seqs, budget)
@@ -142,13 +143,25 @@ def test_the_largest_steps_run_in_a_cache_of_one_block(
     assert all(len(found.top_ids) == MAX_LOGPROBS for found in asked[1:])
 
 
+@pytest.fixture
+def nan_in_fresh_memory() -> Iterator[None]:
+    """What torch allocates and nobody has written is NaN."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(3).isnan().all()
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("nan_in_fresh_memory")
 @pytest.mark.parametrize(("seqs", "length", "budget"), [(3, 100, 40), (300, 50, 64), (2, 33, 500)])
 def test_steps_about_prompts_run_in_a_cache_of_one_block(
     loaded: LoadedModel, seqs: int, length: int, budget: int
 ) -> None:
     steps = memory.largest_steps(16, seqs, length, budget)
     scored, pooled = memory.prompt_steps(steps, budget)
-    runner = Runner(loaded, KVCache.create(loaded.config, 1, 16, KVFormat(loaded.dtype), "cpu"))
+    runner = Runner(loaded, memory.one_block(loaded, 16, KVFormat(loaded.dtype)))
     chunk = scored.sequences[-1]
     assert scored.num_tokens == min(budget, len(scored.sequences) - 1 + length)
     found = runner.execute(scored)

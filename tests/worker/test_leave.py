@@ -115,6 +115,19 @@ def test_a_signal_before_there_is_any_work_ends_it(leave_of):
     assert ended.value.code == 0
 
 
+def test_a_signal_that_an_import_swallowed_is_obeyed_later(leave_of, stops):
+    """A bare `except` around an import takes the SystemExit for an import that failed."""
+    worker = Stayer()
+    leave = leave_of(worker)
+    leave._consuming = False
+    with pytest.raises(SystemExit):
+        leave._signalled(15, None)
+    leave.start()
+    wait_for("the end", lambda: stops, 30)
+    assert worker.draining.is_set()
+    assert worker.handed_back == 0
+
+
 def test_the_end_of_its_job_is_a_reason(leave_of, stops, monkeypatch):
     monkeypatch.setattr(leave_module, "ASK_SECONDS", 0.01)
     worker = Stayer(exit_when_done="job_x")
