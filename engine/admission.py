@@ -40,6 +40,8 @@ class Admission:
         self._running = running
         self._counts = counts
         self._swap = swap
+        # All rows that run need a token of the next step.
+        self._most_places = min(config.max_num_seqs, config.max_num_batched_tokens)
         # What those who run may need of the next step, in rows and in new blocks.
         self._places = self._next_blocks = 0
 
@@ -48,8 +50,10 @@ class Admission:
         if not len(self._waiting) and not self._families.num_followers:
             return
         block_size, caching = self._config.block_size, self._config.enable_prefix_caching
-        self._places = sum(sequence.places for sequence in self._running)
-        self._next_blocks = sum(sequence.next_blocks(block_size) for sequence in self._running)
+        self._places = sum([sequence.places for sequence in self._running])
+        if self._places >= self._most_places:
+            return
+        self._next_blocks = sum([sequence.next_blocks(block_size) for sequence in self._running])
         self._waiting.begin_step()
         self._fork_samples(plan)
         growth: Growth | None = None
@@ -111,9 +115,8 @@ class Admission:
                 plan.add_fork(index, sequence)
 
     def _has_place_for(self, sequence: Sequence) -> bool:
-        """Whether one more may run; all of its rows need a token of the next step."""
-        limit = min(self._config.max_num_seqs, self._config.max_num_batched_tokens)
-        return self._places + sequence.places <= limit
+        """Whether one more may run."""
+        return self._places + sequence.places <= self._most_places
 
     def _reserve(self, sequence: Sequence, growth: Growth | None, wanted: int) -> int:
         """Blocks that must stay available when a sequence is admitted, for all to grow.

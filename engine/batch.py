@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.blocks import BlockCopy
 from engine.logit_rules import LogitRules, TokenHistory
@@ -16,9 +17,10 @@ from engine.prompt_work import PromptPiece, PromptWork
 from engine.sampling_params import SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledSequence:
+class ScheduledSequence(NamedTuple):
     """The part of one sequence that a step computes.
+
+    A tuple, as a step makes hundreds: a frozen dataclass takes five times as long to make.
 
     Attributes:
         request_id: whose tokens these are.
@@ -86,6 +88,10 @@ class Batch:
         return bool(self.sequences)
 
 
+# The logits of a sequence are not finite: not one of its tokens can be trusted, nor what it reads.
+NAN_LOGITS = "nan_logits"
+
+
 @dataclass(frozen=True, slots=True)
 class SampledLogprobs:
     """Log probabilities of a sampled token and of the likeliest ones, as `kernels.logprobs` says.
@@ -101,17 +107,15 @@ class SampledLogprobs:
     top_ids: array[int]
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(NamedTuple):
     """What a step gave for one sequence that samples, or that wants something of its prompt.
+
+    A tuple for the same reason as `ScheduledSequence`.
 
     Attributes:
         token_id: the token, or -1 where there is none.
-        nan_logits: the logits were not finite, so no token can be trusted.
-        nothing_left: what the request asks for leaves no token to take.
-        out_of_memory: there was no memory to compute the sequence; also of one that does not
-            sample in this step.
-        error_code: the token means nothing, and the sequence ends with this error.
+        error_code: the token means nothing, and the sequence ends with this error, also if it
+            does not sample in this step: `NAN_LOGITS`, or another of `errors.ROW_ERRORS`.
         logprobs: where the sequence asks for them and the token can be trusted.
         prompt: what it wants of its prompt; of a sequence that the step computed in pieces, each
             piece comes apart, in order.
@@ -119,12 +123,9 @@ class SampledToken:
 
     request_id: str
     token_id: int
-    nan_logits: bool = False
-    logprobs: SampledLogprobs | None = None
-    out_of_memory: bool = False
     error_code: str | None = None
+    logprobs: SampledLogprobs | None = None
     prompt: PromptPiece | None = None
-    nothing_left: bool = False
 
 
 def by_request(
@@ -137,6 +138,6 @@ def by_request(
         if token.prompt is not None:
             pieces.setdefault(token.request_id, []).append(token.prompt)
         known = tokens.setdefault(token.request_id, token)
-        if known is not token and not known.nan_logits:
+        if known is not token and known.error_code is None:
             tokens[token.request_id] = token
     return tokens, pieces

@@ -66,13 +66,9 @@ class Beam(Sequence):
         )
         self.group, self.index = group, index
         self.request_id = f"{group.request_id}/beam {index}"
-        self.output_token_ids = list(hypothesis.token_ids)
+        self.replace_output(list(hypothesis.token_ids))
         self.num_candidates = group.num_candidates
         self.status = SequenceStatus.RUNNING
-
-    @property
-    def whole(self) -> BeamGroup:
-        return self.group
 
 
 class BeamGroup(Sequence):
@@ -129,14 +125,14 @@ class BeamGroup(Sequence):
         self._found.clear()
         if not self.search.done:
             self._branch([parents[candidate.beam] for candidate in going_on], blocks)
-            self.output_token_ids = self.beams[0].output_token_ids  # for those who watch
+            self.replace_output(self.beams[0].output_token_ids)  # for those who watch
         return len(running)
 
     def fold(self) -> tuple[Beam, ...]:
         """Become an ordinary sequence again; returns the beams, whose blocks are to be released."""
         beams, self.beams = self.beams, ()
         self._found.clear()
-        self.output_token_ids = list(_common_start(self.search.running))
+        self.replace_output(list(_common_start(self.search.running)))
         return beams
 
     def answers(self) -> tuple[tuple[Hypothesis, FinishReason], ...]:

@@ -148,8 +148,8 @@ class BlockManager:
 
     def lacks_room(self, sequence: Sequence) -> bool:
         """Whether `grow` is needed before the sequence writes all of its tokens."""
-        held = len(sequence.block_table) * self.block_size
-        return sequence.tail_shared or held < sequence.num_tokens
+        held = len(sequence.block_table.ids) * self.block_size
+        return held < sequence.num_tokens or sequence.tail_shared
 
     def publish(self, sequence: Sequence) -> None:
         """Enter the blocks that a retired step has filled into the tree."""

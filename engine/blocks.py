@@ -9,7 +9,7 @@ it holds; it is taken back, least recently used first, when the free blocks run 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from engine.errors import InvariantError, OutOfBlocks
@@ -150,34 +150,29 @@ class BlockCopy:
 
 
 class BlockTable:
-    """The physical block of each logical block of one sequence; one reference to each."""
+    """The physical block of each logical block of one sequence; one reference to each.
 
-    __slots__ = ("_blocks", "_ids", "pool")
+    Attributes:
+        ids: the block ids; the same tuple until the table changes, as every step hands it on.
+    """
+
+    __slots__ = ("ids", "pool")
 
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
-        self._blocks: list[int] = []
-        self._ids: tuple[int, ...] | None = ()
+        self.ids: tuple[int, ...] = ()
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self.ids)
 
     def __getitem__(self, index: int) -> int:
-        return self._blocks[index]
+        return self.ids[index]
 
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """The block ids; the same tuple until the table changes."""
-        if self._ids is None:
-            self._ids = tuple(self._blocks)
-        return self._ids
-
-    def share(self, blocks: Iterable[int]) -> None:
+    def share(self, blocks: Sequence[int]) -> None:
         """Append blocks that others hold or that are cached."""
         for block in blocks:
             self.pool.retain(block)
-            self._blocks.append(block)
-        self._ids = None
+        self.ids = (*self.ids, *blocks)
 
     def grow(self, count: int = 1) -> None:
         """Append new blocks.
@@ -190,14 +185,12 @@ class BlockTable:
                 f"{count} KV blocks wanted, {self.pool.num_available} of "
                 f"{self.pool.num_blocks} available"
             )
-        for _ in range(count):
-            self._blocks.append(self.pool.allocate())
-        self._ids = None
+        self.ids = (*self.ids, *(self.pool.allocate() for _ in range(count)))
 
     def fork(self) -> BlockTable:
         """A second table over the same blocks."""
         twin = BlockTable(self.pool)
-        twin.share(self._blocks)
+        twin.share(self.ids)
         return twin
 
     def prepare_write(self, index: int) -> BlockCopy | None:
@@ -210,18 +203,16 @@ class BlockTable:
         Raises:
             OutOfBlocks: there is no block for the copy; the table is as before.
         """
-        source = self._blocks[index]
+        source = self.ids[index]
         if self.pool.references(source) == 1 and not self.pool.is_listed(source):
             return None
         target = self.pool.allocate()
         self.pool.release(source)
-        self._blocks[index] = target
-        self._ids = None
+        self.ids = (*self.ids[:index], target, *self.ids[index + 1 :])
         return BlockCopy(source, target)
 
     def release(self) -> None:
         """Give all blocks back, the last one first (see `BlockPool.release`)."""
-        for block in reversed(self._blocks):
+        for block in reversed(self.ids):
             self.pool.release(block)
-        self._blocks = []
-        self._ids = ()
+        self.ids = ()

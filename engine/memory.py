@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -207,8 +207,8 @@ def prompt_steps(steps: list[Batch], max_num_batched_tokens: int) -> list[Batch]
     tokens = prefill[0].token_ids[:size]
     end = prefill[0].end
     wanted = PromptWork((0,) * (end + 1), 0, logprobs=MAX_LOGPROBS)
-    chunk = replace(prefill[0], token_ids=tokens, start=end - size, samples=False, prompt=wanted)
-    mean = replace(chunk, prompt=PromptWork((0,) * end, 0, pooling=Pooling.MEAN))
+    chunk = prefill[0]._replace(token_ids=tokens, start=end - size, samples=False, prompt=wanted)
+    mean = chunk._replace(prompt=PromptWork((0,) * end, 0, pooling=Pooling.MEAN))
     return [Batch(3, (*decodes, chunk)), Batch(4, (*decodes, mean))]
 
 

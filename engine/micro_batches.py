@@ -40,6 +40,8 @@ class BlockSwap(Protocol):
     def swap_in(self, copies: tuple[BlockCopy, ...]) -> None: ...
 
 
+OUT_OF_MEMORY = "out_of_memory"
+
 # Steps that the limit cut after which twice the limit is tried; again twice as many of them each
 # time that it is tried in vain.
 FIRST_PROBE, LAST_PROBE = 8, 256
@@ -143,7 +145,7 @@ class MicroBatches:
                 _wait(waits.pop(0))
             else:
                 lost = _with_forks(left)
-                sampled += (SampledToken(s.request_id, NO_TOKEN, out_of_memory=True) for s in lost)
+                sampled += (SampledToken(s.request_id, NO_TOKEN, OUT_OF_MEMORY) for s in lost)
                 left = left[len(lost) :]
         sound = self.failures == before
         self._size.step_ended(batch.num_tokens, sound)
@@ -245,16 +247,16 @@ def _cut(
         first, others = sequences[:index], sequences[index + 1 :]
         if not budget:
             return first, (sequence, *others)
-        head = replace(sequence, token_ids=sequence.token_ids[:budget], samples=False)
-        tail = replace(
-            sequence, token_ids=sequence.token_ids[budget:], start=sequence.start + budget
+        head = sequence._replace(token_ids=sequence.token_ids[:budget], samples=False)
+        tail = sequence._replace(
+            token_ids=sequence.token_ids[budget:], start=sequence.start + budget
         )
         return (*first, head), (tail, *others)
     return sequences, ()
 
 
 def _warn(batch: Batch, size: int, sampled: list[SampledToken]) -> None:
-    lost = sum(token.out_of_memory for token in sampled)
+    lost = sum(token.error_code == OUT_OF_MEMORY for token in sampled)
     log.warning(
         "step %d ran out of memory with %d tokens at once; it went on with %d at a time, and so "
         "will the next ones%s",

@@ -44,8 +44,7 @@ class Preemption:
     def make_room(self) -> None:
         """Give each sequence whose blocks are full one for its next token, by rank."""
         lacks_room, grow = self._blocks.lacks_room, self._blocks.grow
-        holders = (h for s in self._running for h in s.beams or (s,))
-        for holder in [h for h in holders if lacks_room(h)]:
+        for holder in [h for s in self._running for h in s.beams or (s,) if lacks_room(h)]:
             runs = holder.whole
             while runs.status is SequenceStatus.RUNNING and lacks_room(holder):
                 if not grow(holder):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.batch import Batch, SampledLogprobs, SampledToken, ScheduledSequence
+from engine.batch import NAN_LOGITS, Batch, SampledLogprobs, SampledToken, ScheduledSequence
 from engine.grammar.masks import GrammarMasks, StepMask
 from engine.kv_cache import KVCache
 from engine.loading.loaded import LoadedModel
@@ -100,7 +100,7 @@ class Runner:
             for token in self._sample_together(sampling[r], logits[r], allowed[r])
         ]
         for row, code in (mask.errors() if mask is not None else {}).items():
-            tokens[row] = SampledToken(sampling[row].request_id, NO_TOKEN, error_code=code)
+            tokens[row] = SampledToken(sampling[row].request_id, NO_TOKEN, code)
         return tokens
 
     def _sample_together(
@@ -205,7 +205,7 @@ def _row_sampling(s: ScheduledSequence) -> RowSampling:
 
 def _sampled(request_id: str, token: int, logprobs: SampledLogprobs | None) -> SampledToken:
     if token == NO_TOKEN:
-        return SampledToken(request_id, NO_TOKEN, nan_logits=True)
+        return SampledToken(request_id, NO_TOKEN, NAN_LOGITS)
     if token == NOTHING_LEFT:
-        return SampledToken(request_id, NO_TOKEN, nothing_left=True)
+        return SampledToken(request_id, NO_TOKEN, "no_token_left")
     return SampledToken(request_id, token, logprobs=logprobs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.admission import Admission
-from engine.batch import Batch, SampledToken, ScheduledSequence, by_request
+from engine.batch import NAN_LOGITS, Batch, SampledToken, ScheduledSequence, by_request
 from engine.beam_group import BeamGroup, check_beams
 from engine.block_manager import BlockManager
 from engine.errors import EngineError, duplicate_request
@@ -218,31 +218,27 @@ class Scheduler:
         changed: list[Sequence] = []
         ended = False
         for planned, sequence in zip(batch.sequences, sequences, strict=True):
-            whole = sequence.whole
-            if whole.status is SequenceStatus.FINISHED:
+            whole = sequence.group or sequence
+            if whole.finish_reason is not None:  # it was aborted
                 continue
-            for piece in pieces.get(planned.request_id, ()):
-                assert sequence.prompt is not None
-                sequence.prompt.add(piece)
+            if planned.prompt is not None:
+                for piece in pieces.get(planned.request_id, ()):
+                    assert sequence.prompt is not None
+                    sequence.prompt.add(piece)
             token = tokens.get(planned.request_id)
-            if token is not None and token.nan_logits:
-                self._blocks.distrust(sequence)
-                self._fail(whole, "nan_logits")
-            elif token is not None and token.out_of_memory:
-                self._fail(whole, "out_of_memory")
-            elif token is not None and token.nothing_left:
-                self._fail(whole, "no_token_left")
-            elif token is not None and token.error_code is not None:
-                self._fail(whole, token.error_code)
-            elif token is not None and planned.samples:
-                self._advance(planned, sequence, token)
+            if token is not None and token.error_code is not None:
+                self._fail(sequence, token.error_code)
             else:
-                self._advance(planned, sequence, None)
-                if not self._end_if_done(sequence):
+                self._advance(planned, sequence)
+                if planned.samples:
+                    self._take(tokens[planned.request_id], sequence)
+                elif not self._end_if_done(sequence):
                     continue
-            if whole is sequence or whole.finish_reason is not None:
+            if whole.finish_reason is not None:
+                ended = True
                 changed.append(whole)
-            ended = ended or whole.finish_reason is not None
+            elif whole is sequence:
+                changed.append(whole)
         if ended:
             self._drop_ended()
         for sequence in self._ended_in_flight:
@@ -263,29 +259,27 @@ class Scheduler:
         check_blockers(self._waiting.blockers, holders)
         check_swapped(self._running, self._waiting, self._swap.space)
 
-    def _advance(
-        self, planned: ScheduledSequence, sequence: Sequence, token: SampledToken | None
-    ) -> None:
-        """Apply a step with sound logits to one sequence."""
+    def _advance(self, planned: ScheduledSequence, sequence: Sequence) -> None:
+        """A step has computed these tokens of a sequence."""
         if sequence.forked_from is not None:
             self._blocks.fork(sequence.forked_from, sequence)
-        computed = planned.end
+        computed = planned.start + len(planned.token_ids)
         if sequence.gap is not None and computed == sequence.gap[0]:
             computed, sequence.gap = sequence.gap[1], None
         sequence.num_computed_tokens = computed
         if computed >= sequence.publish_at:
             self._blocks.publish(sequence)
-        if token is None:
-            return
+
+    def _take(self, token: SampledToken, sequence: Sequence) -> None:
+        """A step has sampled this token of a sequence, from sound logits."""
         self._prove(sequence)
-        group = sequence.whole
-        if isinstance(group, BeamGroup):
-            self._advance_beams(group, sequence, token)
+        if sequence.num_candidates:
+            self._take_candidates(token, sequence)
             return
         outputs = sequence.output_token_ids
         if not outputs and sequence.request.sample_of is not None:
             self._queue(self._families.completed(sequence))
-        outputs.append(token.token_id)
+        sequence.append(token.token_id)
         if token.logprobs is not None:
             sequence.logprobs.append(token.logprobs)
         self._counts.generated_tokens += 1
@@ -307,8 +301,10 @@ class Scheduler:
         if node is not None and not node.proven:
             self._blocks.prove(sequence)
 
-    def _advance_beams(self, group: BeamGroup, sequence: Sequence, token: SampledToken) -> None:
-        """Apply the candidates of one beam, or of what all have in common."""
+    def _take_candidates(self, token: SampledToken, sequence: Sequence) -> None:
+        """A step has found the likeliest tokens after a beam, or after what all have in common."""
+        group = sequence.whole
+        assert isinstance(group, BeamGroup)
         assert token.logprobs is not None
         self._counts.generated_tokens += group.take(sequence, token.logprobs, self._blocks)
         if group.search.done:
@@ -316,8 +312,11 @@ class Scheduler:
 
     def _fail(self, sequence: Sequence, code: str) -> None:
         """End a sequence with an error; nothing that it wrote in this step is shared."""
-        sequence.error_code = code
-        self._mark_ended(sequence, FinishReason.ERROR)
+        if code == NAN_LOGITS:
+            self._blocks.distrust(sequence)
+        whole = sequence.whole
+        whole.error_code = code
+        self._mark_ended(whole, FinishReason.ERROR)
 
     def _mark_ended(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.status = SequenceStatus.FINISHED

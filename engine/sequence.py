@@ -30,6 +30,7 @@ class Sequence:
         wave: steps that had been planned when it came; those of one wave came together.
         rank: sorts sequences from the first to the last to be served.
         output_token_ids: generated tokens, the one that stopped it included.
+        num_tokens: prompt and generated tokens.
         logprobs: of each of `output_token_ids`; empty where the request asks for none.
         finish_reason: None until it has ended.
         error_code: with `FinishReason.ERROR`, what went wrong.
@@ -45,6 +46,7 @@ class Sequence:
         leading: pending nodes that it is going to compute, the next one last.
         shared_blocks: blocks of its table that others had computed when it was admitted.
         publish_at: number of computed tokens at which its next block enters the tree.
+        generates: whether it samples tokens once its prompt is computed.
         prompt: what it wants of its prompt and has got of it; None where it wants nothing.
         swapped: what it keeps in host memory while it waits; None if nothing.
         gap: where a prefix that it shared has to be computed again, and what follows has come
@@ -57,6 +59,7 @@ class Sequence:
         places: of the batch that it takes: rows of a step, and tokens to decode.
         num_candidates: likeliest tokens that it asks for in place of one that is sampled.
         beams: what holds its blocks in place of itself, while it searches by beams.
+        group: the sequence whose beam it is; None if it is none.
         forked_from: the sequence whose blocks it shares once the step that computes their
             prompt has retired. Until then it runs, but holds no blocks.
     """
@@ -64,6 +67,7 @@ class Sequence:
     places: int = 1
     num_candidates: int = 0
     beams: tuple[Sequence, ...] = ()
+    group: Sequence | None = None
 
     __slots__ = (
         "arrival",
@@ -73,12 +77,14 @@ class Sequence:
         "finish_reason",
         "forked_from",
         "gap",
+        "generates",
         "leading",
         "logit_rules",
         "logprobs",
         "max_output_tokens",
         "num_admissions",
         "num_computed_tokens",
+        "num_tokens",
         "output_token_ids",
         "prefix_depth",
         "prefix_node",
@@ -117,8 +123,10 @@ class Sequence:
         self.prompt_token_ids = request.token_ids
         if isinstance(request.task, Score):
             self.prompt_token_ids = request.token_ids[:-1]  # nothing is read after the last
+        self.generates = request.task is None
         self.prompt = _progress(request)
         self.output_token_ids: list[int] = []
+        self.num_tokens = len(self.prompt_token_ids)
         self.logprobs: list[SampledLogprobs] = []
         self.max_output_tokens = max_output_tokens
         self.stop_token_ids = stop_token_ids
@@ -144,7 +152,7 @@ class Sequence:
     @property
     def whole(self) -> Sequence:
         """The sequence that runs, waits and ends: of a beam its group, else itself."""
-        return self
+        return self.group or self
 
     def next_blocks(self, block_size: int) -> int:
         """Most blocks that it may need for the tokens of its next step, once it runs."""
@@ -154,15 +162,15 @@ class Sequence:
         """It loses its blocks: returns its beams, which it has no more."""
         return ()
 
-    @property
-    def num_tokens(self) -> int:
-        """Prompt and generated tokens."""
-        return len(self.prompt_token_ids) + len(self.output_token_ids)
+    def append(self, token_id: int) -> None:
+        """It generated one more token."""
+        self.output_token_ids.append(token_id)
+        self.num_tokens += 1
 
-    @property
-    def generates(self) -> bool:
-        """Whether it samples tokens once its prompt is computed."""
-        return self.request.task is None
+    def replace_output(self, token_ids: list[int]) -> None:
+        """It generated these tokens, in place of those that it had."""
+        self.output_token_ids = token_ids
+        self.num_tokens = len(self.prompt_token_ids) + len(token_ids)
 
     @property
     def prompt_work(self) -> PromptWork | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.batch import ScheduledSequence
-from engine.logit_rules import LogitRules
 from engine.sequence import Sequence
 
 
@@ -35,35 +34,18 @@ class StepPlan:
             running: the first to be served first.
         """
         prefills: list[Sequence] = []
-        for sequence in (holder for s in running for holder in s.beams or (s,)):
+        for sequence in [holder for s in running for holder in s.beams or (s,)]:
             missing = sequence.num_tokens - sequence.num_computed_tokens
-            if missing > 1:
-                prefills.append(sequence)
+            if missing == 1:
+                last = sequence.output_token_ids or sequence.prompt_token_ids
+                self.planned.append(_part(sequence, (last[-1],), sequence.generates))
+                self.sequences.append(sequence)
             elif missing:  # a beam that has all its tokens waits for the others
-                self.add_decode(sequence)
+                prefills.append(sequence)
+        self.budget -= len(self.planned)
         for sequence in prefills:
             if self.budget:
                 self.add_chunk(sequence)
-
-    def add_decode(self, sequence: Sequence) -> None:
-        """Plan the one token of a sequence that is not in the cache yet."""
-        last = sequence.output_token_ids or sequence.prompt_token_ids
-        self.planned.append(
-            ScheduledSequence(
-                sequence.request_id,
-                (last[-1],),
-                sequence.num_computed_tokens,
-                sequence.block_table.ids,
-                sequence.generates,
-                sequence.request.params,
-                sequence.request.sample_index,
-                sequence.prompt_work,
-                *_logits_of(sequence),
-                sequence.num_candidates,
-            )
-        )
-        self.sequences.append(sequence)
-        self.budget -= 1
 
     def add_chunk(self, sequence: Sequence) -> None:
         """Plan as many of a sequence's tokens that are not in the cache as the budget allows.
@@ -74,42 +56,31 @@ class StepPlan:
         end = min(total, start + self.budget)
         if sequence.gap is not None:
             end = min(end, sequence.gap[0])
-        self.planned.append(
-            ScheduledSequence(
-                sequence.request_id,
-                sequence.tokens(start, end),
-                start,
-                sequence.block_table.ids,
-                end == total and sequence.generates,
-                sequence.request.params,
-                sequence.request.sample_index,
-                sequence.prompt_work,
-                *_logits_of(sequence),
-                sequence.num_candidates,
-            )
-        )
+        samples = end == total and sequence.generates
+        self.planned.append(_part(sequence, sequence.tokens(start, end), samples))
         self.sequences.append(sequence)
         self.budget -= end - start
 
     def add_fork(self, index: int, sequence: Sequence) -> None:
         """Plan the first token of a sample, right after the entry that computes its prompt."""
-        self.planned.insert(
-            index,
-            ScheduledSequence(
-                sequence.request_id,
-                (),
-                sequence.num_computed_tokens,
-                (),
-                True,
-                sequence.request.params,
-                sequence.request.sample_index,
-                None,
-                *_logits_of(sequence),
-            ),
-        )
+        self.planned.insert(index, _part(sequence, (), True))
         self.sequences.insert(index, sequence)
 
 
-def _logits_of(sequence: Sequence) -> tuple[LogitRules | None, Sequence | None]:
-    """`logit_rules` and `history`: most sequences have none, and show nothing of themselves."""
-    return sequence.logit_rules, sequence if sequence.logit_rules is not None else None
+def _part(sequence: Sequence, token_ids: tuple[int, ...], samples: bool) -> ScheduledSequence:
+    """A sequence's next tokens, as the runner needs to know them."""
+    request, rules = sequence.request, sequence.logit_rules
+    return ScheduledSequence(
+        sequence.request_id,
+        token_ids,
+        sequence.num_computed_tokens,
+        sequence.block_table.ids,
+        samples,
+        request.params,
+        request.sample_index,
+        None if sequence.prompt is None else sequence.prompt_work,
+        rules,
+        # Most sequences have no rules, and show nothing of themselves.
+        sequence if rules is not None else None,
+        sequence.num_candidates,
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.batch import SampledToken, ScheduledSequence
+from engine.batch import NAN_LOGITS, SampledToken, ScheduledSequence
 from engine.prompt_work import PromptPiece, PromptWork
 from kernels.greedy import NO_TOKEN, greedy_tokens
 from kernels.logprobs import token_logprobs
@@ -179,9 +179,9 @@ def with_pieces(
         if index in pieces:
             piece = pieces[index]
             if piece is None:
-                token = SampledToken(sequence.request_id, NO_TOKEN, nan_logits=True)
+                token = SampledToken(sequence.request_id, NO_TOKEN, NAN_LOGITS)
             else:
-                token = replace(token, prompt=piece)
+                token = token._replace(prompt=piece)
         elif not sequence.samples:
             continue
         together.append(token)

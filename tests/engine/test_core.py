@@ -175,13 +175,13 @@ def test_an_aborted_request_gives_no_output(engine):
 
 
 def test_nan_logits_are_that_rows_error(engine, monkeypatch):
-    from engine.batch import SampledToken
+    from engine.batch import NAN_LOGITS, SampledToken
 
     execute = engine.runner.execute
 
     def poisoned(batch):
         return [
-            SampledToken(t.request_id, -1, nan_logits=True) if t.request_id == "bad" else t
+            SampledToken(t.request_id, -1, NAN_LOGITS) if t.request_id == "bad" else t
             for t in execute(batch)
         ]
 

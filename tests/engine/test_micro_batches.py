@@ -77,7 +77,7 @@ def limit_memory(engine: Engine, fits: Callable[[Batch], bool], fault: Exception
         if fits(batch):
             return execute(batch)
         failed.append(batch.num_tokens)
-        garbage = (replace(s, token_ids=(255,) * len(s.token_ids)) for s in batch.sequences)
+        garbage = (s._replace(token_ids=(255,) * len(s.token_ids)) for s in batch.sequences)
         execute(replace(batch, sequences=tuple(garbage)))
         raise fault
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.batch import SampledToken
+from engine.batch import NAN_LOGITS, SampledToken
 from engine.kv_cache import KVCache
 from engine.kv_format import KVFormat
 from engine.loading import load_model, resolve_model
@@ -108,7 +108,7 @@ def test_a_row_of_nan_fails_alone_and_leaves_nothing_behind(folder: Path) -> Non
     hand.free("a")
     hot = SamplingParams(temperature=1.0, top_p=0.5)
     both = hand.batch(hand.part("a", good, 0, 9), hand.part("b", bad, 0, 40, params=hot))
-    assert hand.runner.execute(both) == [*expected, SampledToken("b", -1, nan_logits=True)]
+    assert hand.runner.execute(both) == [*expected, SampledToken("b", -1, NAN_LOGITS)]
     hand.free("a")
     hand.free("b")
     after = hand.batch(hand.part("a", good, 0, 9))

@@ -12,7 +12,7 @@ import dataclasses
 from array import array
 from collections.abc import Iterable
 
-from engine.batch import Batch, SampledLogprobs, SampledToken, ScheduledSequence
+from engine.batch import NAN_LOGITS, Batch, SampledLogprobs, SampledToken, ScheduledSequence
 from engine.beam_group import BeamGroup
 from engine.request import FinishReason, Request
 from engine.scheduler import Scheduler, SchedulerConfig
@@ -107,7 +107,9 @@ class FakeDevice:
                 # As log probability each token has its own number, so a lost one is seen.
                 asks = planned.params.logprobs is not None and not sick
                 logprobs = SampledLogprobs(array("f", [token]), array("i")) if asks else None
-                sampled.append(SampledToken(planned.request_id, token, sick, logprobs))
+                sampled.append(
+                    SampledToken(planned.request_id, token, NAN_LOGITS if sick else None, logprobs)
+                )
         for (block, offset), value in writes.items():
             self._slots[block][offset] = value
         for given in sampled:
@@ -146,8 +148,9 @@ class FakeDevice:
             self.tainted.add(name)
         if not planned.samples:
             return []
-        found = None if sick else likeliest(last, planned.candidates)
-        return [SampledToken(planned.request_id, -1 if sick else 0, sick, found)]
+        if sick:
+            return [SampledToken(planned.request_id, -1, NAN_LOGITS)]
+        return [SampledToken(planned.request_id, 0, logprobs=likeliest(last, planned.candidates))]
 
     def _check_fork(
         self, planned: ScheduledSequence, before: tuple[ScheduledSequence, ...]
