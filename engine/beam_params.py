@@ -58,6 +58,8 @@ def check_beam_params(params: SamplingParams) -> None:
     for field in fields(params):
         name = field.name
         if name not in _OF_BEAMS and getattr(params, name) != getattr(at_rest, name):
+            if params.grammar is not None and name == "grammar":
+                name = params.grammar.field  # what the row calls it
             raise _refusal(
                 name,
                 f"{name} does not go with beam search (num_beams is {width}); leave one out",

@@ -9,6 +9,7 @@ from enum import StrEnum
 from engine.errors import RequestError
 from engine.sampling_params import SamplingParams
 from engine.task import Task
+from engine.task_params import check_task_params
 
 
 class FinishReason(StrEnum):
@@ -30,9 +31,13 @@ class Request:
         sample_index: which of several samples of one prompt and seed this is: each has random
             numbers of its own.
         timeout: seconds that it may take, from when it is first computed; None for no limit.
-        task: what to do instead of completing the prompt; then `params` mean nothing.
+        task: what to do instead of completing the prompt; nothing is sampled then, so `params`
+            must be at rest.
         sample_of: what the samples of one prompt have in common; None for a request that is
             the only one. The prompt is computed for one of them, and the others share its blocks.
+
+    Raises:
+        RequestError: `invalid_parameter`, a parameter means nothing to the task.
     """
 
     request_id: str
@@ -43,6 +48,10 @@ class Request:
     timeout: float | None = None
     task: Task | None = None
     sample_of: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.task is not None:
+            check_task_params(self.task, self.params)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 POOLINGS = ("last", "mean")
 
 
-def check_row_of_kind(kind: JobKind, params: Iterable[str], is_chat: bool, prefix: str) -> None:
+def check_row_of_kind(kind: JobKind, names: Iterable[str], is_chat: bool, prefix: str) -> None:
     """Refuse what has no meaning in a job of that kind.
 
     Args:
-        params: names of the row's sampling parameters.
+        names: of what the row asks of its answer: sampling parameters, and what it has to be.
         prefix: `body.` for a row in the body of a batch line.
 
     Raises:
@@ -26,7 +26,7 @@ def check_row_of_kind(kind: JobKind, params: Iterable[str], is_chat: bool, prefi
     """
     if kind is JobKind.GENERATE:
         return
-    for name in params:
+    for name in names:
         raise RowError(
             "unsupported_parameter",
             f"{prefix}{name} means nothing in a job of the kind {kind}, which samples no tokens; "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from jobs.continuations import CONTINUATIONS
 from jobs.keys import Kind, Meaning, meaning
@@ -15,7 +17,7 @@ _MAY_BE_DATA = frozenset({Kind.UNSUPPORTED, Kind.MISSPELT, Kind.CHAT, Kind.GRAMM
 
 @dataclass(frozen=True, slots=True)
 class PromptRules:
-    """Where the prompt of a row comes from.
+    """Where the prompt of a row comes from, and what else its job says of all rows.
 
     Attributes:
         system: first message of rows that have no system or developer message. It turns a bare
@@ -25,6 +27,7 @@ class PromptRules:
         models: what a line of a batch file may call the model, the job's own name first; None
             takes any name.
         kind: of the job: it decides which keys a row has.
+        sampling: parameters of the job, checked, that hold where a row sets none.
     """
 
     system: str | None = None
@@ -32,6 +35,7 @@ class PromptRules:
     template: PromptTemplate | None = None
     models: tuple[str, ...] | None = None
     kind: JobKind = JobKind.GENERATE
+    sampling: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def takes_lines(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -118,8 +118,8 @@ def prepare(
         InputError: the input is refused as a whole.
         StorageError: the job's folder cannot be written.
     """
-    rules = check_options(submission)
     sampling = check_sampling(submission.sampling)
+    rules = replace(check_options(submission), sampling=sampling)
     job_id = new_job_id()
     folder = storage.job(job_id)
     try:

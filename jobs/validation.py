@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from jobs import openai_lines
+from jobs.beam_rules import check_beams
 from jobs.continuations import read_continuations
 from jobs.errors import RowError
 from jobs.keys import LOGPROBS_OF_ANSWERS, LONGEST_NAME, Kind, Meaning
@@ -71,9 +72,7 @@ class RowValidator:
                 return self._body(line, fields, custom_id, extra)
             if error is None:
                 prompt, messages = self._prompt(fields)
-                row = _answerable(
-                    self.rules.kind, line, custom_id, extra, prompt, messages, keys, ""
-                )
+                row = _answerable(self.rules, line, custom_id, extra, prompt, messages, keys, "")
                 if self.rules.kind is JobKind.SCORE:
                     row = replace(row, continuations=read_continuations(fields))
                 return row
@@ -126,7 +125,7 @@ class RowValidator:
         if keys.error is not None:
             raise keys.error
         prompt, messages = self._question(row, endpoint)
-        return _answerable(self.rules.kind, line, custom_id, extra, prompt, messages, keys, _BODY)
+        return _answerable(self.rules, line, custom_id, extra, prompt, messages, keys, _BODY)
 
     def _sort_line(self, fields: Mapping[str, Any]) -> _Keys:
         """What stands beside the body: the custom id, and the user's own keys."""
@@ -240,7 +239,7 @@ class RowValidator:
 
 
 def _answerable(
-    kind: JobKind,
+    rules: PromptRules,
     line: int,
     custom_id: str | None,
     extra: bytes | None,
@@ -249,10 +248,11 @@ def _answerable(
     keys: _Keys,
     prefix: str,
 ) -> Row:
-    check_row_of_kind(kind, keys.params, messages is not None, prefix)
+    check_row_of_kind(rules.kind, (*keys.params, *keys.grammar), messages is not None, prefix)
     params = {name: check_parameter(name, v, prefix + name) for name, v in keys.params.items()}
     if keys.grammar:
         params[GRAMMAR] = check_grammar(keys.grammar, prefix)
+    check_beams(params, rules.sampling, prefix)
     chat = beside_the_messages(keys.chat, messages is not None, prefix) if keys.chat else None
     return Row(
         line,

@@ -12,6 +12,8 @@ from typing import Any
 from engine.errors import RequestError
 from engine.request import Request
 from engine.sampling_params import SamplingParams
+from jobs.beam_rules import search_width
+from jobs.errors import RowError
 from jobs.records import ChunkLease, RowErrorInfo, RowResult
 from worker.prompts import PromptEncoder
 
@@ -135,34 +137,17 @@ def row_sampling(lease: ChunkLease, row: Mapping[str, Any]) -> tuple[SamplingPar
     """The row's own parameters over the job's, with a seed in any case; and how many samples.
 
     Raises:
-        RequestError: a value is out of range.
+        RequestError, RowError: a value is out of range, or parameters contradict each other.
     """
     values: dict[str, Any] = dict(lease.options.get("sampling") or {})
     values.update(json.loads(row["params"]) if row["params"] else {})
     values.setdefault("seed", derived_seed(lease.seed, row["row_index"]))
+    width = search_width(values)
     samples = values.pop("n", 1)  # the engine knows single samples, and all beams of a search
-    if _searches(values, samples):
-        values["num_return_sequences"], samples = samples, 1
+    values.pop("use_beam_search", None)  # it is in the width
+    if width > 1:
+        values["num_beams"], values["num_return_sequences"], samples = width, samples, 1
     return SamplingParams.from_json(values), samples
-
-
-def _searches(values: dict[str, Any], n: int) -> bool:
-    """Whether a row asks for beam search; `num_beams` says by how many, and else `n`.
-
-    Raises:
-        RequestError: `invalid_parameter`, its parameters contradict each other.
-    """
-    wanted, width = values.pop("use_beam_search", None), values.get("num_beams")
-    if wanted and width is None:
-        values["num_beams"] = width = n
-    searches = width is not None and width > 1
-    if wanted is None or wanted == searches:
-        return searches
-    if wanted:
-        message = f"use_beam_search is true, but num_beams is {width}; it must be over 1"
-    else:
-        message = f"use_beam_search is false, but num_beams is {width}; leave one of them out"
-    raise RequestError("invalid_parameter", message, "use_beam_search")
 
 
 def row_text(lease: ChunkLease, row: Mapping[str, Any], encoder: PromptEncoder) -> tuple[str, bool]:
@@ -218,7 +203,7 @@ def check_length(text: str, encoder: PromptEncoder, max_model_len: int) -> None:
 
 def refusal_of(lease: ChunkLease, row: Mapping[str, Any], error: Exception) -> RowResult:
     """The end of a row that cannot be used, or it would end every attempt at its chunk."""
-    if not isinstance(error, RequestError):
+    if not isinstance(error, RequestError | RowError):
         log.error("row %d of %s cannot be used", row["row_index"], lease.chunk_id, exc_info=error)
         error = RequestError(
             "unusable_row",

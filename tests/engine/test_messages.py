@@ -114,23 +114,30 @@ stats = st.none() | st.builds(
     step_seconds=st.floats(0, 1e9),
     step_buckets=st.lists(counts, max_size=13).map(tuple),
 )
+AT_REST = SamplingParams()
+
+
+def requests(params, tasks):
+    return st.builds(
+        Request,
+        ids,
+        tokens,
+        params,
+        st.integers(-9, 9),
+        st.integers(0, 127),
+        st.none() | st.floats(0, 1e9),
+        tasks,
+        st.none() | ids,
+    )
+
+
 messages = st.one_of(
     st.builds(Start, st.just({"model": "m", "block_size": 16})),
     st.builds(
         AddRequests,
-        st.lists(
-            st.builds(
-                Request,
-                ids,
-                tokens,
-                params | searches,
-                st.integers(-9, 9),
-                st.integers(0, 127),
-                st.none() | st.floats(0, 1e9),
-                st.none() | tasks,
-                st.none() | ids,
-            )
-        ).map(tuple),
+        st.lists(requests(params | searches, st.none()) | requests(st.just(AT_REST), tasks)).map(
+            tuple
+        ),
     ),
     st.builds(AbortRequests, st.lists(ids).map(tuple)),
     st.builds(Ready, ids, ids, ids, ids, ids, counts, counts, counts, st.floats(0, 100)),
