@@ -16,6 +16,8 @@ from engine.logit_rules import LogitRules, TokenHistory
 from engine.prompt_work import PromptPiece, PromptWork
 from engine.sampling_params import SamplingParams
 
+PENDING = -1  # in place of a token that the step before samples
+
 
 class ScheduledSequence(NamedTuple):
     """The part of one sequence that a step computes.
@@ -26,7 +28,8 @@ class ScheduledSequence(NamedTuple):
         request_id: whose tokens these are.
         token_ids: the tokens to compute in this step. Of a sample that forks in this step
             there are none: it samples from the logits of the sequence before it, which computes
-            the end of their prompt.
+            the end of their prompt. `PENDING` alone where the step before this one samples the
+            token for the same request, and was not retired when this one was planned.
         start: position of `token_ids[0]` in the sequence; positions before it are in the cache.
         block_table: physical block of each logical block, long enough for
             `start + len(token_ids)` tokens.

@@ -39,6 +39,7 @@ class EngineConfig:
         threads: threads of torch on a CPU; None leaves torch's own choice.
         deterministic: give a row the same answer, to the last bit of its logits, whatever else
             is computed with it; only in float32 on a CPU (docs/reproducibility.md).
+        overlap: plan a step while the device computes the one before; None does so on a GPU.
         check_invariants: verify the scheduler's invariants after every step (for tests).
     """
 
@@ -58,6 +59,7 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     threads: int | None = None
     deterministic: bool = False
+    overlap: bool | None = None
     check_invariants: bool = False
 
     def __post_init__(self) -> None:

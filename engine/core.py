@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from engine.batch import Batch, SampledToken
+from engine.batch import Batch
 from engine.beam_group import BeamGroup
 from engine.beam_output import beam_output, check_vocabulary
 from engine.config import EngineConfig
@@ -24,6 +24,7 @@ from engine.logit_rules import LogitRuleBook
 from engine.memory import size_kv_pool
 from engine.messages import EngineStats, TokenCounts
 from engine.micro_batches import MicroBatches
+from engine.pipeline import Pipeline
 from engine.prompt_outputs import answer_of_prompt
 from engine.request import FinishReason, Request, RequestOutput
 from engine.runner import Runner
@@ -115,6 +116,13 @@ class Engine:
             ),
             self._swap_cost,
         )
+        overlaps = not on_cpu if config.overlap is None else config.overlap
+        self._pipeline = Pipeline(
+            self.scheduler,
+            self._steps,
+            (lambda batch, before: self.runner.launch(batch, before)) if overlaps else None,
+            self._swap_cost.observe,
+        )
         self._rules = LogitRuleBook(
             self.tokenizer, self.loaded.config.vocab_size, self.loaded.eos_token_ids
         )
@@ -169,7 +177,11 @@ class Engine:
 
     @property
     def has_unfinished(self) -> bool:
-        return self.scheduler.has_unfinished or self._grammars.num_held > 0
+        return (
+            self.scheduler.has_unfinished
+            or self._grammars.num_held > 0
+            or self._pipeline.in_flight > 0
+        )
 
     @property
     def stats(self) -> EngineStats:
@@ -188,21 +200,25 @@ class Engine:
     ) -> list[RequestOutput]:
         """Compute one batch; returns the requests that it finished.
 
+        Overlapped, the next one is planned and given to the device before this one is waited for.
+
         Args:
-            on_planned: called before anything is computed, with the sequences that hold a place
-                in the batch.
+            on_planned: called before anything of a batch is computed, with the sequences that
+                hold a place in it or in the one before.
         """
+
+        def begin(batch: Batch) -> None:
+            if on_planned is not None:
+                on_planned(self.scheduler.running_sequences)
+            self._limits.begin(batch)
+
         began = time.perf_counter()
         outputs = self._end_overdue() + self._queue_compiled()
-        batch = self.scheduler.schedule()
-        if not batch:
+        if not self._pipeline.fill(begin):
             if self.scheduler.has_unfinished:
                 raise EngineError("the scheduler has requests but plans no work: a bug")
             return outputs or self._queue_compiled(LOOK_SECONDS)
-        if on_planned is not None:
-            on_planned(self.scheduler.running_sequences)
-        self._limits.begin(batch)
-        for sequence in self.scheduler.retire(batch, self._compute(batch)):
+        for sequence in self._pipeline.retire():
             if self._found_stop_string(sequence) and sequence.finish_reason is None:
                 self.scheduler.finish(sequence.request_id, FinishReason.STOP)
             self._follow_grammar(sequence)
@@ -212,12 +228,6 @@ class Engine:
             self.scheduler.check_invariants()
         self._times.add(time.perf_counter() - began)
         return outputs
-
-    def _compute(self, batch: Batch) -> list[SampledToken]:
-        began = time.perf_counter()
-        sampled = self._steps.execute(batch)
-        self._swap_cost.observe(batch.num_tokens, time.perf_counter() - began)
-        return sampled
 
     def _queue_compiled(self, timeout: float = 0.0) -> list[RequestOutput]:
         """Queue the requests whose grammars are compiled by now; returns those that were refused.

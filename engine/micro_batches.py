@@ -153,6 +153,25 @@ class MicroBatches:
             _warn(batch, self._size.limit, sampled)
         return sampled
 
+    def launch(self, batch: Batch, begin: Callable[[Batch], _Got]) -> tuple[Batch, _Got | None]:
+        """Begin a step without waiting for it, if it fits as a whole.
+
+        Args:
+            begin: gives the device a batch without copies.
+
+        Returns:
+            The batch without its copies, which are done or on their way; and what `begin` gave,
+            or None where memory is short: `execute` computes the batch then.
+        """
+        self._move_blocks(batch, list(WAIT_SECONDS))
+        batch = replace(batch, copies=(), swap_out=(), swap_in=())
+        if batch.num_tokens > self._size.limit:
+            return batch, None
+        begun = self._try(begin, batch)
+        if begun is not None:
+            self._size.step_ended(batch.num_tokens, sound=True)
+        return batch, begun
+
     def _move_blocks(self, batch: Batch, waits: list[float]) -> None:
         """All copies of a step, in the order that `Batch` asks for.
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.batch import NAN_LOGITS, Batch, SampledLogprobs, SampledToken, ScheduledSequence
+from engine.batch import Batch, SampledToken, ScheduledSequence
 from engine.grammar.masks import GrammarMasks, StepMask
 from engine.kv_cache import KVCache
+from engine.launched_step import LaunchedStep, SampledRows
 from engine.loading.loaded import LoadedModel
 from engine.logits_processors import LogitsProcessors
 from engine.step_logprobs import StepLogprobs
-from engine.step_prompts import HiddenRows, StepPrompts, with_pieces
+from engine.step_prompts import HiddenRows, StepPrompts
 from kernels.attention_metadata import AttentionMetadata
-from kernels.greedy import NO_TOKEN
 from kernels.paged_attention import AttentionPlan, plan_attention
-from kernels.sampling import NOTHING_LEFT, RowSampling, SamplingMetadata, sample
+from kernels.sampling import RowSampling, SamplingMetadata, sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,6 @@ class Runner:
         if threads is not None:
             torch.set_num_threads(threads)
 
-    @torch.inference_mode()
     def execute(self, batch: Batch) -> list[SampledToken]:
         """Compute a step and sample.
 
@@ -70,23 +69,31 @@ class Runner:
             One token for each sequence with `samples`, in the order of the batch; and with or
             between them, the pieces of prompts that are wanted.
         """
-        if not batch:
-            return []
+        return self.launch(batch).collect() if batch else []
+
+    @torch.inference_mode()
+    def launch(self, batch: Batch, before: LaunchedStep | None = None) -> LaunchedStep:
+        """Give the device a step; on a GPU this does not wait for it, nor for the one before.
+
+        Args:
+            batch: not an empty one.
+            before: the step that samples this one's pending tokens, where it has any.
+        """
         self.kv_cache.copy_blocks(batch.copies)
         sampling = [s for s in batch.sequences if s.samples]
         mask = self._masks.launch(sampling) if self._masks is not None else None
-        logits, prompts = self._compute(batch)
-        tokens = self._sample(sampling, logits, mask) if sampling else []
-        if prompts is None:
-            return tokens
-        return with_pieces(batch.sequences, tokens, prompts.fetch())
+        logits, prompts = self._compute(batch, before)
+        rows = self._sample(sampling, logits, mask) if sampling else ()
+        return LaunchedStep(
+            batch.sequences, rows, prompts, mask.errors() if mask is not None else {}
+        )
 
     def _sample(
         self,
         sampling: list[ScheduledSequence],
         logits: torch.Tensor,
         mask: StepMask | None,
-    ) -> list[SampledToken]:
+    ) -> tuple[SampledRows, ...]:
         """A token for each of some sequences, from their rows of `logits`."""
         allowed = logits if mask is None else mask.apply(logits)
         if self.loaded.model.batch_invariant:
@@ -94,18 +101,11 @@ class Runner:
             rows = [slice(i, i + 1) for i in range(len(sampling))]
         else:
             rows = [slice(None)]
-        tokens = [
-            token
-            for r in rows
-            for token in self._sample_together(sampling[r], logits[r], allowed[r])
-        ]
-        for row, code in (mask.errors() if mask is not None else {}).items():
-            tokens[row] = SampledToken(sampling[row].request_id, NO_TOKEN, code)
-        return tokens
+        return tuple(self._sample_together(sampling[r], logits[r], allowed[r]) for r in rows)
 
     def _sample_together(
         self, sampling: list[ScheduledSequence], logits: torch.Tensor, allowed: torch.Tensor
-    ) -> list[SampledToken]:
+    ) -> SampledRows:
         rules = SamplingMetadata.build(
             [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
         )
@@ -113,13 +113,7 @@ class Runner:
         processors = self._processors.prepare(sampling, rules.order) if rules is not None else ()
         sampled = sample(allowed, rules, processors)
         asked = StepLogprobs.launch([_logprobs(s) for s in sampling], logits, sampled)
-        # The one place where the host waits for the device.
-        tokens: list[int] = sampled.tolist()
-        logprobs = asked.fetch() if asked is not None else {}
-        return [
-            _sampled(s.request_id, token, logprobs.get(row))
-            for row, (s, token) in enumerate(zip(sampling, tokens, strict=True))
-        ]
+        return SampledRows(sampling, sampled, asked)
 
     @torch.inference_mode()
     def logits(self, batch: Batch) -> torch.Tensor:
@@ -127,19 +121,21 @@ class Runner:
         self.kv_cache.copy_blocks(batch.copies)
         return self._logits(batch)
 
-    def _logits(self, batch: Batch) -> torch.Tensor:
-        inputs = self._inputs(batch.sequences)
+    def _logits(self, batch: Batch, before: LaunchedStep | None = None) -> torch.Tensor:
+        inputs = self._inputs(batch.sequences, before)
         logits: torch.Tensor = self.loaded.model(
             inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, inputs.logit_rows
         )
         return logits if inputs.samples is None else logits.index_select(0, inputs.samples)
 
-    def _compute(self, batch: Batch) -> tuple[torch.Tensor, StepPrompts | None]:
+    def _compute(
+        self, batch: Batch, before: LaunchedStep | None
+    ) -> tuple[torch.Tensor, StepPrompts | None]:
         """The logits of the sequences that sample, and what prompts want, if any does."""
         if all(s.prompt is None for s in batch.sequences):
-            return self._logits(batch), None
+            return self._logits(batch, before), None
         wanted, model = HiddenRows(batch.sequences), self.loaded.model
-        inputs = self._inputs(batch.sequences)
+        inputs = self._inputs(batch.sequences, before)
         rows = self._to_device(wanted.tokens)
         hidden = model.hidden_states(
             inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, rows
@@ -147,7 +143,9 @@ class Runner:
         logits = model.logits(hidden[self._to_device(wanted.sampling)])
         return logits, wanted.launch(hidden, model.logits, self.loaded.config.vocab_size)
 
-    def _inputs(self, sequences: tuple[ScheduledSequence, ...]) -> StepInputs:
+    def _inputs(
+        self, sequences: tuple[ScheduledSequence, ...], before: LaunchedStep | None
+    ) -> StepInputs:
         token_ids: list[int] = []
         positions: list[int] = []
         logit_rows: list[int] = []
@@ -167,8 +165,9 @@ class Runner:
             self.kv_cache.block_size,
             self.loaded.device,
         )
+        tokens = self._to_device(token_ids)
         return StepInputs(
-            token_ids=self._to_device(token_ids),
+            token_ids=tokens if before is None else before.fill_pending(tokens, sequences),
             positions=self._to_device(positions),
             logit_rows=self._to_device(logit_rows),
             samples=self._to_device(samples) if len(samples) > len(logit_rows) else None,
@@ -201,11 +200,3 @@ def _row_sampling(s: ScheduledSequence) -> RowSampling:
         min_p=s.params.min_p,
         processed=s.logit_rules is not None,
     )
-
-
-def _sampled(request_id: str, token: int, logprobs: SampledLogprobs | None) -> SampledToken:
-    if token == NO_TOKEN:
-        return SampledToken(request_id, NO_TOKEN, NAN_LOGITS)
-    if token == NOTHING_LEFT:
-        return SampledToken(request_id, NO_TOKEN, "no_token_left")
-    return SampledToken(request_id, token, logprobs=logprobs)

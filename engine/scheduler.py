@@ -15,6 +15,7 @@ from engine.beam_group import BeamGroup, check_beams
 from engine.block_manager import BlockManager
 from engine.errors import EngineError, duplicate_request
 from engine.logit_rules import LogitRules
+from engine.planning_ahead import plan_ahead
 from engine.preemption import Preemption
 from engine.request import FinishReason, Request
 from engine.sample_families import SampleFamilies
@@ -28,6 +29,7 @@ from engine.scheduler_invariants import (
 from engine.scheduler_stats import Counters, SchedulerStats
 from engine.sequence import Sequence, SequenceStatus
 from engine.step_plan import StepPlan
+from engine.steps_in_flight import MOST, StepsInFlight
 from engine.swap import Swap
 from engine.swap_cost import SwapCost
 from engine.waiting import WaitingQueue
@@ -38,8 +40,8 @@ __all__ = ["Scheduler", "SchedulerConfig", "SchedulerStats"]
 class Scheduler:
     """Requests in, batches out; what a batch gave comes back through `retire`.
 
-    `schedule` and `retire` alternate; `add`, `abort` and `finish` are allowed at any time.
-    Not thread-safe.
+    `schedule` and `retire` alternate, or with `schedule_ahead` two steps are in flight, which
+    retire in their order; `add`, `abort` and `finish` are allowed at any time. Not thread-safe.
 
     Args:
         swap_cost: when a preempted sequence is swapped rather than computed again; by default
@@ -66,8 +68,7 @@ class Scheduler:
         self._families = SampleFamilies()
         self._sequences: dict[str, Sequence] = {}  # all that have not ended
         self._running: list[Sequence] = []  # by rank
-        self._in_flight: tuple[Batch, list[Sequence]] | None = None
-        self._ended_in_flight: list[Sequence] = []
+        self._flight = StepsInFlight()
         self._arrivals = 0
         self._counts = Counters()
         self._swap = Swap(self._blocks, config.swap_blocks, swap_cost or SwapCost(), self._counts)
@@ -173,7 +174,7 @@ class Scheduler:
         Raises:
             EngineError: the batch before has not been retired.
         """
-        if self._in_flight is not None:
+        if self._flight:
             raise EngineError(
                 f"step {self._counts.steps} has not been retired; call retire() before the next "
                 "schedule()"
@@ -181,45 +182,66 @@ class Scheduler:
         self._preemption.make_room()
         plan = StepPlan(self.config.max_num_batched_tokens)
         plan.add_running(self._running)
+        return self._complete(plan)
+
+    def schedule_ahead(self) -> Batch:
+        """Plan the step after the one in flight, as far as that needs nothing of what it gives.
+
+        Returns:
+            The batch, to be given back to `retire` after the one before; an empty one if there is
+            nothing to do before that one has retired.
+
+        Raises:
+            EngineError: not just one step is in flight.
+        """
+        if len(self._flight) != MOST - 1:
+            raise EngineError(
+                f"{len(self._flight)} steps are in flight; a step is planned ahead of one alone"
+            )
+        plan = StepPlan(self.config.max_num_batched_tokens)
+        if not plan_ahead(plan, self._running, self._flight.newest(), self._blocks):
+            return Batch(self._counts.steps, ())
+        return self._complete(plan)
+
+    def _complete(self, plan: StepPlan) -> Batch:
+        """The plan's batch, with sequences admitted to what is left of its budget."""
         self._admission.fill(plan)
         self._counts.steps += bool(plan.planned)
         swap_out, swap_in = self._swap.take_copies()
         copies = self._blocks.take_copies()
         batch = Batch(self._counts.steps, tuple(plan.planned), copies, swap_out, swap_in)
         if batch:
-            self._in_flight = batch, plan.sequences
+            self._flight.begin(batch, plan.sequences)
         return batch
 
     def retire(self, batch: Batch, sampled: Iterable[SampledToken]) -> list[Sequence]:
         """Apply what a step gave.
 
         Args:
-            batch: what the last `schedule` returned.
+            batch: the first of those that were planned and have not retired.
             sampled: one token for each sequence of the batch that samples, and the pieces of
                 prompts that are wanted.
 
         Returns:
-            The sequences that got a token or ended, in the batch's order; those that were
-            aborted since `schedule` are left out.
+            The sequences that got a token or ended, in the batch's order; those that had
+            ended before are left out.
 
         Raises:
             EngineError: the batch is another one, or tokens are missing; nothing is applied.
         """
         if not batch:
             return []
-        if self._in_flight is None or self._in_flight[0] is not batch:
-            raise EngineError(f"step {batch.step} is not the one that was scheduled last")
+        sequences = self._flight.sequences_of(batch)
         tokens, pieces = by_request(sampled)
-        sequences = self._in_flight[1]
         for planned in batch.sequences:
             if planned.samples and planned.request_id not in tokens:
                 raise EngineError(f"step {batch.step} has no token for {planned.request_id!r}")
-        self._in_flight = None
+        self._flight.retire()
         changed: list[Sequence] = []
         ended = False
         for planned, sequence in zip(batch.sequences, sequences, strict=True):
             whole = sequence.group or sequence
-            if whole.finish_reason is not None:  # it was aborted
+            if whole.finish_reason is not None:  # since this step was planned
                 continue
             if planned.prompt is not None:
                 for piece in pieces.get(planned.request_id, ()):
@@ -241,9 +263,8 @@ class Scheduler:
                 changed.append(whole)
         if ended:
             self._drop_ended()
-        for sequence in self._ended_in_flight:
+        for sequence in self._flight.take_landed():
             self._blocks.release(sequence)
-        self._ended_in_flight.clear()
         return changed
 
     def check_invariants(self) -> None:
@@ -252,7 +273,7 @@ class Scheduler:
         Raises:
             InvariantError: says what is wrong.
         """
-        holders = [*self._running, *self._ended_in_flight]
+        holders = [*self._running, *self._flight.ended]
         self._blocks.check_invariants(holders)
         check_batch(self._running, self.config.max_num_seqs)
         check_nobody_is_lost(self._running, [*self._waiting, *self._families], self._sequences)
@@ -330,11 +351,13 @@ class Scheduler:
             self._waiting.push(heir)
 
     def _drop_ended(self) -> None:
-        """Take ended sequences out of the batch and their blocks back."""
-        still_running = []
+        """Take ended sequences out of the batch, and their blocks back as soon as that may be."""
+        still_running, users = [], self._flight.users()
         for sequence in self._running:
             if sequence.status is SequenceStatus.RUNNING:
                 still_running.append(sequence)
+            elif sequence in users:
+                self._flight.hold(sequence)
             else:
                 self._blocks.release(sequence)
         self._running[:] = still_running
@@ -351,7 +374,7 @@ class Scheduler:
             return
         self._running.remove(sequence)
         # The device may still write to the blocks of a sequence in flight.
-        if self._in_flight is None:
-            self._blocks.release(sequence)
+        if self._flight:
+            self._flight.hold(sequence)
         else:
-            self._ended_in_flight.append(sequence)
+            self._blocks.release(sequence)

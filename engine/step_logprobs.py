@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.batch import SampledLogprobs
+from engine.host_copy import HostCopy
 from kernels.logprobs import token_logprobs
 
 
@@ -18,13 +19,13 @@ class StepLogprobs:
 
     Attributes:
         wanted: row of the step's logits -> how many of the likeliest tokens it asks for.
-        packed: [len(wanted), 1 + 2k], int32, on the device, k the most that a row asks for and
-            the vocabulary has: the bits of 1 + k log probabilities (the sampled token's first),
-            then k token ids.
+        packed: [len(wanted), 1 + 2k], int32, k the most that a row asks for and the vocabulary
+            has: the bits of 1 + k log probabilities (the sampled token's first), then k token
+            ids.
     """
 
     wanted: dict[int, int]
-    packed: torch.Tensor
+    packed: HostCopy
 
     @classmethod
     def launch(
@@ -45,13 +46,14 @@ class StepLogprobs:
             logits, tokens = logits[rows], tokens[rows]
         found = token_logprobs(logits, tokens, max(wanted.values()))
         values = torch.cat((found.chosen[:, None], found.top), dim=-1)
-        return cls(wanted, torch.cat((values.view(torch.int32), found.top_ids.int()), dim=-1))
+        packed = torch.cat((values.view(torch.int32), found.top_ids.int()), dim=-1)
+        return cls(wanted, HostCopy(packed))
 
     def fetch(self) -> dict[int, SampledLogprobs]:
         """Wait for the result; by row of the step's logits."""
-        width = self.packed.shape[-1] // 2 + 1
         # Bytes go into the arrays as they are: no Python number is made here.
-        rows = self.packed.cpu().numpy()
+        rows = self.packed.wait().numpy()
+        width = rows.shape[-1] // 2 + 1
         return {
             index: SampledLogprobs(
                 array("f", row[:width][: 1 + count].tobytes()),

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from engine.batch import NAN_LOGITS, SampledToken, ScheduledSequence
+from engine.host_copy import HostCopy
 from engine.prompt_work import PromptPiece, PromptWork
 from kernels.greedy import NO_TOKEN, greedy_tokens
 from kernels.logprobs import token_logprobs
@@ -101,19 +102,20 @@ class StepPrompts:
         pooled: Sequence[_Part],
         sums: torch.Tensor | None,
     ) -> None:
-        self._scored, self._logprobs = scored, logprobs
-        self._pooled, self._sums = pooled, sums
+        self._scored, self._pooled = scored, pooled
+        self._logprobs = None if logprobs is None else HostCopy(logprobs)
+        self._sums = None if sums is None else HostCopy(sums)
 
     def fetch(self) -> dict[int, PromptPiece | None]:
         """Wait for the pieces, by place in the batch; None where they are not finite."""
         pieces: dict[int, PromptPiece | None] = {}
         if self._logprobs is not None:
-            packed, at = self._logprobs.cpu().numpy(), 0
+            packed, at = self._logprobs.wait().numpy(), 0
             for part in self._scored:
                 pieces[part.index] = _piece(part, packed[at : at + len(part.rows)])
                 at += len(part.rows)
         if self._sums is not None:
-            for part, vector in zip(self._pooled, self._sums.cpu().numpy(), strict=True):
+            for part, vector in zip(self._pooled, self._sums.wait().numpy(), strict=True):
                 finite = bool(np.isfinite(vector).all())
                 values = array("f", vector.tobytes())
                 pieces[part.index] = (

@@ -12,7 +12,14 @@ import dataclasses
 from array import array
 from collections.abc import Iterable
 
-from engine.batch import NAN_LOGITS, Batch, SampledLogprobs, SampledToken, ScheduledSequence
+from engine.batch import (
+    NAN_LOGITS,
+    PENDING,
+    Batch,
+    SampledLogprobs,
+    SampledToken,
+    ScheduledSequence,
+)
 from engine.beam_group import BeamGroup
 from engine.request import FinishReason, Request
 from engine.scheduler import Scheduler, SchedulerConfig
@@ -63,6 +70,7 @@ class FakeDevice:
         self._tokens: dict[str, list[int]] = {}
         self._digests: dict[str, list[int]] = {}
         self._before: dict[int, int] = {}  # of each digest, that of the prefix without its token
+        self._just_sampled: set[str] = set()  # by the last step
         self.poison: set[str] = set()
         self.tainted: set[str] = set()
         self.computed_tokens = 0
@@ -116,6 +124,7 @@ class FakeDevice:
             request = self._requests.get(given.request_id)
             if request is not None and request.params.num_beams == 1:
                 self._append(given.request_id, given.token_id)
+        self._just_sampled = {given.request_id for given in sampled}
         self.computed_tokens += batch.num_tokens
         return sampled
 
@@ -182,7 +191,10 @@ class FakeDevice:
     def _check_entry(self, planned: ScheduledSequence) -> list[int]:
         """Compare an entry with what the device knows itself; returns the digests."""
         tokens, own = self._tokens[planned.request_id], self._digests[planned.request_id]
-        assert planned.token_ids == tuple(tokens[planned.start : planned.end])
+        if planned.token_ids == (PENDING,):
+            assert planned.request_id in self._just_sampled
+        else:
+            assert planned.token_ids == tuple(tokens[planned.start : planned.end])
         assert planned.token_ids or planned.samples, "a sequence without work was scheduled"
         request = self._requests[planned.request_id]
         assert planned.params is request.params
