@@ -4,6 +4,8 @@ OutputError             the files are at fault: the job is failed
 the rest of JobsError,  what is around us is at fault, and that may pass: the job says what it
 OSError, MemoryError    waits for, and is tried again
 any other               nobody foresaw it: the same, but a few times only, then the job is failed
+none, and no result     whoever tried it died or stood still: the same, but some times only, since a
+                        step that ends every process that takes it would end the whole fleet
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from jobs.store import Store
 log = logging.getLogger("pagemill.finalize")
 
 MOST_FAILURES = 5  # of one step of a version, whoever tried it
+# Tries of one step that never ended. A process is also killed from outside, by whoever deploys
+# another one say; but to be hit so often in one and the same step is no chance.
+MOST_DEATHS = 10
 
 
 def attempt(
@@ -43,19 +48,27 @@ def attempt(
     if lease is None:
         return 0
     with logged(lease.job_id, "not finished yet"):
+        if lease.never_ended >= MOST_DEATHS:
+            _fail_as_deadly(store, lease)
+            return 0
         try:
             with _renewed(store, lease):
                 return int(step(store, storage, lease))
         except OutputError as error:
             _fail(store, lease, "output_incomplete", str(error))
         except DatabaseUnavailable:
+            _let_go(store, lease)
             raise
         except Exception as error:
+            _let_go(store, lease)
             if not _may_pass(error) and _failed_too_often(store, lease, error):
                 return 0
             _tell_wait(store, lease, error)
             raise
     return 0
+
+
+_KEPT = "What was answered is kept: `pagemill results {} --partial` reads it"
 
 
 @contextlib.contextmanager
@@ -111,11 +124,26 @@ def _failed_too_often(store: Store, lease: MergeLease, error: Exception) -> bool
         lease,
         "internal_error",
         f"{lease.step} failed {times} times, the last time with {said}; the logs of workers and "
-        "beats have the traceback. What was answered is kept: `pagemill results "
-        f"{lease.job_id} --partial` reads it",
+        f"beats have the traceback. {_KEPT.format(lease.job_id)}",
         error,
     )
     return True
+
+
+def _fail_as_deadly(store: Store, lease: MergeLease) -> None:
+    _fail(
+        store,
+        lease,
+        "internal_error",
+        f"{lease.step} was begun {lease.never_ended} times by processes that died in it, or stood "
+        f"still for longer than their leases, the last time by {lease.former}; see whether they "
+        f"lack memory. {_KEPT.format(lease.job_id)}",
+    )
+
+
+def _let_go(store: Store, lease: MergeLease) -> None:
+    with contextlib.suppress(DatabaseError):
+        store.let_go(lease)
 
 
 def _tell_wait(store: Store, lease: MergeLease, error: Exception) -> None:

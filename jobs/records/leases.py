@@ -44,6 +44,9 @@ class MergeLease:
         chunks: all chunks of the window; those that are STOPPED have no part, and their
             unanswered rows become `stop_reason` error rows.
         merged: of a finalization, the merged windows, relative to the job's folder.
+        never_ended: how many tries of this step never told how they ended: their processes died,
+            or stood still for longer than their leases.
+        former: who made the last one of them, where that was the last try.
     """
 
     job_id: str
@@ -55,6 +58,8 @@ class MergeLease:
     chunks: tuple[ChunkRecord, ...] = ()
     stop_reason: str | None = None
     merged: tuple[str, ...] = ()
+    never_ended: int = 0
+    former: str | None = None
 
     @property
     def step(self) -> str:

@@ -247,6 +247,14 @@ class Store(Work, JobLife):
         """
         return self._database.transact(lambda c: failures.count_failure(c, lease, error))
 
+    def let_go(self, lease: MergeLease) -> None:
+        """Say that a merge or a finalization was tried in vain.
+
+        The lease runs on, so that nobody tries again at once. A try of which nothing is said until
+        its lease has run out is counted as one that never ended: `MergeLease.never_ended`.
+        """
+        self._database.transact(lambda c: finalize.let_go(c, lease))
+
     def garbage(self) -> list[tuple[str, int]]:
         """(job id, version): for each job the first version that ended with garbage still there."""
         with self._database.read() as connection:

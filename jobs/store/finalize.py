@@ -6,14 +6,25 @@ Merging and finalizing may run in any process, so both are leased like chunks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, case, exists, func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    Update,
+    case,
+    exists,
+    func,
+    select,
+    update,
+)
 
 from jobs.errors import JobNotFound
 from jobs.records import ChunkLease, Counts, ErrorTally, MergeLease
 from jobs.sqltypes import database_now
 from jobs.states import TERMINAL, ChunkState, JobState
-from jobs.store import events, read
+from jobs.store import events, failures, read
 from jobs.store.moves import lock_job, move_job, stop_chunks, wait_no_more
 from jobs.store.row_errors import add_errors
 from jobs.store.rows import count_values, window_record
@@ -30,23 +41,15 @@ _END_STATES = {
 def claim_window(
     connection: Connection, job_id: str, window: int, owner: str, seconds: float
 ) -> MergeLease | None:
-    claimed = connection.execute(
-        update(windows)
-        .where(
-            windows.c.job_id == job_id,
-            windows.c.ordinal == window,
-            _of_live_version(),
-            windows.c.chunks_left == 0,
-            WINDOW_IS_UNMERGED,
-            lease_is_free(windows),
-        )
-        .values(
-            lease_epoch=windows.c.lease_epoch + 1,
-            lease_owner=owner,
-            lease_expires_at=database_now(seconds),
-        )
-    )
-    if claimed.rowcount != 1:
+    claimed = _claim(
+        connection, windows, owner, seconds,
+        windows.c.job_id == job_id,
+        windows.c.ordinal == window,
+        _of_live_version(),
+        windows.c.chunks_left == 0,
+        WINDOW_IS_UNMERGED,
+    )  # fmt: skip
+    if claimed is None:
         return None
     job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
     record = window_record(
@@ -58,7 +61,7 @@ def claim_window(
             )
         ).one()
     )
-    return MergeLease(
+    lease = MergeLease(
         job_id=job_id,
         version=record.version,
         epoch=record.epoch,
@@ -68,6 +71,7 @@ def claim_window(
         chunks=tuple(read.chunk_records(connection, job_id, record.version, window)),
         stop_reason=job.stop_reason,
     )
+    return failures.note_former(connection, lease, claimed.former)
 
 
 def finish_window(connection: Connection, lease: MergeLease, merged: str) -> bool:
@@ -93,25 +97,17 @@ def finish_window(connection: Connection, lease: MergeLease, merged: str) -> boo
 def claim_finalization(
     connection: Connection, job_id: str, owner: str, seconds: float
 ) -> MergeLease | None:
-    claimed = connection.execute(
-        update(jobs)
-        .where(
-            jobs.c.id == job_id,
-            jobs.c.state == JobState.FINALIZING,
-            lease_is_free(jobs),
-            ~has_unmerged_windows(),
-        )
-        .values(
-            lease_epoch=jobs.c.lease_epoch + 1,
-            lease_owner=owner,
-            lease_expires_at=database_now(seconds),
-        )
-    )
-    if claimed.rowcount != 1:
+    claimed = _claim(
+        connection, jobs, owner, seconds,
+        jobs.c.id == job_id,
+        jobs.c.state == JobState.FINALIZING,
+        ~has_unmerged_windows(),
+    )  # fmt: skip
+    if claimed is None:
         return None
     job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
     merged = (record.merged for record in read.window_records(connection, job_id, job.version))
-    return MergeLease(
+    lease = MergeLease(
         job_id=job_id,
         version=job.version,
         epoch=job.lease_epoch,
@@ -120,23 +116,20 @@ def claim_finalization(
         stop_reason=job.stop_reason,
         merged=tuple(path for path in merged if path is not None),
     )
+    return failures.note_former(connection, lease, claimed.former)
 
 
 def renew_merge(connection: Connection, lease: MergeLease, seconds: float) -> bool:
     table = jobs if lease.window is None else windows
-    renewal = update(table).where(
-        table.c.lease_epoch == lease.epoch, table.c.lease_expires_at.is_not(None)
-    )
-    if lease.window is None:
-        renewal = renewal.where(jobs.c.id == lease.job_id)
-    else:
-        renewal = renewal.where(
-            windows.c.job_id == lease.job_id,
-            windows.c.version == lease.version,
-            windows.c.ordinal == lease.window.ordinal,
-            _of_live_version(),
-        )
+    renewal = _under(lease).where(table.c.lease_expires_at.is_not(None))
+    if lease.window is not None:
+        renewal = renewal.where(_of_live_version())
     return connection.execute(renewal.values(lease_expires_at=database_now(seconds))).rowcount == 1
+
+
+def let_go(connection: Connection, lease: MergeLease) -> None:
+    """Note that the try has ended, if not well; the lease runs on, so that others wait."""
+    connection.execute(_under(lease).values(lease_owner=None))
 
 
 def finish_job(
@@ -231,6 +224,53 @@ def forget_garbage(connection: Connection, job_id: str, version: int) -> None:
         update(jobs)
         .where(jobs.c.id == job_id, jobs.c.garbage_version == version)
         .values(garbage_version=of_the_next)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """A lease that was free; `former` held it until it ran out, and never let it go."""
+
+    former: str | None
+
+
+def _claim(
+    connection: Connection,
+    table: Table,
+    owner: str,
+    seconds: float,
+    *claimable: ColumnElement[bool],
+) -> _Claimed | None:
+    """Take the lease in the one row of which that holds, if it is free."""
+    claimable = (*claimable, lease_is_free(table))
+    before = connection.execute(
+        select(table.c.lease_owner, table.c.lease_expires_at).where(*claimable)
+    ).one_or_none()
+    if before is None:
+        return None
+    claimed = connection.execute(
+        update(table)
+        .where(*claimable)
+        .values(
+            lease_epoch=table.c.lease_epoch + 1,
+            lease_owner=owner,
+            lease_expires_at=database_now(seconds),
+        )
+    )
+    if claimed.rowcount != 1:
+        return None
+    return _Claimed(before.lease_owner if before.lease_expires_at is not None else None)
+
+
+def _under(lease: MergeLease) -> Update:
+    """An update of the row that holds a lease, unless others have it by now."""
+    if lease.window is None:
+        return update(jobs).where(jobs.c.id == lease.job_id, jobs.c.lease_epoch == lease.epoch)
+    return update(windows).where(
+        windows.c.job_id == lease.job_id,
+        windows.c.version == lease.version,
+        windows.c.ordinal == lease.window.ordinal,
+        windows.c.lease_epoch == lease.epoch,
     )
 
 

@@ -35,7 +35,8 @@ def test_a_worker_that_dies_there(
 ) -> None:
     job = deployment.submit(rows(ROWS), tiny_model, "--chunk-rows", "16")
     armed = arm_commands(point, "worker", deployment.home / "armed")
-    deployment.env.update(armed)
+    # A chunk takes half a second: its segments have to be written well within that.
+    deployment.env.update(armed, PAGEMILL_SPOOL_SECONDS="0.02")
     with deployment.worker(tiny_model, *ENGINE) as worker:
         assert worker.wait(120) == -9, worker.logged()
     for name in armed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from jobs import finalize
-from jobs.attempts import MOST_FAILURES
+from jobs.attempts import MOST_DEATHS, MOST_FAILURES
 from jobs.database import Database
 from jobs.errors import DatabaseUnavailable, StorageError, StorageUnavailable
 from jobs.finalize import drive
@@ -152,7 +153,7 @@ def test_what_may_pass_is_waited_for_however_long(
     driven(job, MOST_FAILURES + 1)
     record = job.store.job(job.id)
     assert not record.state.terminal
-    assert failures(job) == []
+    assert failures(job) == deaths(job) == []
     if not isinstance(error, DatabaseUnavailable):
         assert record.waiting_for is not None
     to_the_end(job)
@@ -193,6 +194,78 @@ def test_one_job_that_cannot_be_finished_keeps_no_other_from_its_end(
     drive(job.store, job.storage, "sweeper")
     assert not job.store.job(job.id).state.terminal
     assert other.store.job(other.id).state is JobState.COMPLETED
+
+
+DIES = """
+import os, signal, sys
+from jobs import finalize
+from jobs.database import Database
+from jobs.storage import Storage
+from jobs.store import Store
+
+def deadly(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(finalize, sys.argv[3], deadly)
+finalize.drive(Store(Database(sys.argv[1]), lease_seconds=0.05), Storage(sys.argv[2]), "process")
+"""
+
+
+def deaths(job: PlayedJob) -> list[str]:
+    return [e.detail or "" for e in job.store.events(job.id) if e.event == "never_ended"]
+
+
+class Death(BaseException):
+    """Ends a try as a `kill -9` of its process does: nothing is told to anybody."""
+
+
+def died(job: PlayedJob, times: int) -> None:
+    for _ in range(times):
+        with pytest.raises(Death):
+            drive(job.store, job.storage, "sweeper", job.id)
+        time.sleep(1.5 * LEASE_SECONDS)
+
+
+@pytest.mark.parametrize("function", STEPS)
+def test_a_step_that_kills_whoever_takes_it_ends_the_job_and_not_the_fleet(
+    job: PlayedJob, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    failing(monkeypatch, function, Death())
+    died(job, MOST_DEATHS)
+    assert len(deaths(job)) == MOST_DEATHS - 1
+    assert not job.store.job(job.id).state.terminal
+    driven(job, 1)  # it does not even begin
+    record = job.store.job(job.id)
+    assert (record.state, record.error_code) == (JobState.FAILED, "internal_error")
+    begun = f"{STEPS[function]} was begun {MOST_DEATHS} times by processes that died in it"
+    assert (record.error_message or "").startswith(begun)
+    assert "the last time by sweeper;" in (record.error_message or "")
+    assert deaths(job) == [f"version 1, {STEPS[function]}: sweeper"] * MOST_DEATHS
+    rows = [r for t in open_partial(job.store, job.storage, record).groups() for r in t.to_pylist()]
+    assert [row["row_index"] for row in rows] == list(range(ROWS))
+
+
+@pytest.mark.parametrize("function", STEPS)
+def test_some_deaths_cost_nothing(
+    job: PlayedJob, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    failing(monkeypatch, function, Death(), MOST_DEATHS - 1)
+    died(job, MOST_DEATHS - 1)
+    to_the_end(job)
+    assert len(deaths(job)) == MOST_DEATHS - 1
+    assert failures(job) == []
+
+
+@pytest.mark.parametrize("function", ["gathered", "manifest_bytes"])
+def test_a_process_that_was_killed_is_counted(
+    job: PlayedJob, database_url: str, function: str
+) -> None:
+    command = [sys.executable, "-c", DIES, database_url, str(job.storage.root), function]
+    killed = subprocess.run(command, timeout=120, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    time.sleep(1.5 * LEASE_SECONDS)
+    to_the_end(job)
+    assert deaths(job) == [f"version 1, {STEPS[function]}: process"]
 
 
 FAILS = """
