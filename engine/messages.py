@@ -127,8 +127,8 @@ class EngineStats:
         blocks_total: size of the KV pool.
         swap_blocks_used: host blocks that preempted requests hold.
         swap_blocks_total: size of the swap space.
-        steps, prompt_tokens, cached_tokens, generated_tokens, preemptions, swap_outs, swap_ins:
-            counts since the start; see `engine.scheduler_stats.SchedulerStats`.
+        steps, prompt_tokens, cached_tokens, generated_tokens, late_tokens, preemptions, swap_outs,
+            swap_ins: counts since the start; see `engine.scheduler_stats.SchedulerStats`.
         step_seconds: time spent in steps since the start.
         step_buckets: how many steps took at most each of `STEP_BUCKETS` seconds; not cumulative,
             and one more for the longer ones.
@@ -146,6 +146,7 @@ class EngineStats:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
+    late_tokens: int = 0
     preemptions: int = 0
     swap_outs: int = 0
     swap_ins: int = 0

@@ -242,6 +242,7 @@ class Scheduler:
         for planned, sequence in zip(batch.sequences, sequences, strict=True):
             whole = sequence.group or sequence
             if whole.finish_reason is not None:  # since this step was planned
+                self._counts.late_tokens += planned.samples
                 continue
             if planned.prompt is not None:
                 for piece in pieces.get(planned.request_id, ()):

@@ -17,6 +17,7 @@ class SchedulerStats:
         prompt_tokens: prompt tokens of the requests that were admitted; each request once.
         cached_tokens: those of them that were found in the prefix cache.
         generated_tokens: tokens that requests were given.
+        late_tokens: tokens that were sampled for a request after it had ended, and discarded.
         preemptions: times a sequence lost its blocks to another.
         swap_outs: those of them whose KV was kept in host memory; that of the others is
             computed again.
@@ -32,6 +33,7 @@ class SchedulerStats:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
+    late_tokens: int = 0
     preemptions: int = 0
     swap_outs: int = 0
     swap_ins: int = 0
@@ -50,6 +52,7 @@ class Counters:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
+    late_tokens: int = 0
     preemptions: int = 0
     swap_outs: int = 0
     swap_ins: int = 0

@@ -80,6 +80,7 @@ def _summed(former: EngineStats, latest: EngineStats) -> EngineStats:
         prompt_tokens=former.prompt_tokens + latest.prompt_tokens,
         cached_tokens=former.cached_tokens + latest.cached_tokens,
         generated_tokens=former.generated_tokens + latest.generated_tokens,
+        late_tokens=former.late_tokens + latest.late_tokens,
         preemptions=former.preemptions + latest.preemptions,
         swap_outs=former.swap_outs + latest.swap_outs,
         swap_ins=former.swap_ins + latest.swap_ins,

@@ -80,6 +80,11 @@ def _tokens(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield _counter("pagemill_cached_tokens", "Those found in the prefix cache", stats.cached_tokens)
     yield _counter("pagemill_generated_tokens", "Tokens generated", stats.generated_tokens)
+    yield _counter(
+        "pagemill_late_tokens",
+        "Tokens sampled for requests that had ended, and discarded",
+        stats.late_tokens,
+    )
     yield _gauge(
         "pagemill_tokens_per_second",
         "Tokens generated per second, over the last 10 seconds",

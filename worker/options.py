@@ -58,6 +58,8 @@ class WorkerOptions:
             engine["enable_prefix_caching"] = False
         if given["deterministic"]:
             engine["deterministic"] = True
+        if given["overlap"] is not None:
+            engine["overlap"] = given["overlap"]
         if env.get("PAGEMILL_CHECK_INVARIANTS") == "1":
             engine["check_invariants"] = True
         port: int | None = given["metrics_port"]
@@ -108,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--metrics-host")
     parser.add_argument("--no-prefix-cache", action="store_true")
     parser.add_argument("--deterministic", action="store_true")
+    parser.add_argument("--overlap", action=argparse.BooleanOptionalAction)
     for name, kind in _ENGINE_OPTIONS.items():
         parser.add_argument("--" + name.replace("_", "-"), type=kind)
     return parser

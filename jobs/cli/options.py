@@ -141,6 +141,14 @@ class EngineOptions:
             help="Answer a row the same, to the bit, whatever is computed with it; on a CPU.",
         ),
     ] = False
+    overlap: Annotated[
+        bool | None,
+        typer.Option(
+            "--overlap/--no-overlap",
+            help="Plan a step while the device computes the one before; on a GPU unless told not.",
+            show_default=False,
+        ),
+    ] = None
     gpu_memory_utilization: Annotated[
         float | None, typer.Option(help="Share of the GPU's memory to use.")
     ] = None
@@ -157,10 +165,11 @@ class EngineOptions:
         given: list[str] = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is None or value is False:
+            if value is None or value is field.default is False:
                 continue
-            given.append("--" + field.name.replace("_", "-"))
-            if value is not True:
+            name = field.name.replace("_", "-")
+            given.append(f"--no-{name}" if value is False else f"--{name}")
+            if not isinstance(value, bool):
                 given.append(str(value))
         return given
 

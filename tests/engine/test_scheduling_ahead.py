@@ -89,8 +89,10 @@ def test_a_late_stop_costs_one_token_that_is_discarded() -> None:
     used = sim.scheduler.stats.blocks_used
     assert [s.request_id for s in sim.retire(ahead)] == ["b"]
     assert sim.scheduler.stats.blocks_used < used  # only now, as that step wrote to them
+    assert sim.scheduler.stats.late_tokens == 1
     drain_overlapped(sim)
     sim.check_no_block_is_lost()
+    assert sim.scheduler.stats.late_tokens == 1  # the other one ended by its length
 
 
 def test_rows_that_need_the_host_skip_a_step_and_most_of_them_stop_the_planning() -> None:

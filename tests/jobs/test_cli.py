@@ -586,7 +586,7 @@ def test_the_worker_takes_the_place_of_the_command(
         "--block-size", "8", "--num-blocks", "9", "--max-model-len", "10", "--max-num-seqs", "11",
         "--max-num-batched-tokens", "12", "--no-prefix-cache", "--threads", "1",
         "--gpu-memory-utilization", "0.5", "--swap-space", "1.5", "--watermark", "0.05",
-        "--deterministic",
+        "--deterministic", "--no-overlap",
     )  # fmt: skip
 
     from worker.options import WorkerOptions
@@ -609,6 +609,7 @@ def test_the_worker_takes_the_place_of_the_command(
         "watermark": 0.05,
         "enable_prefix_caching": False,
         "deterministic": True,
+        "overlap": False,
     }
 
 

@@ -15,9 +15,9 @@ def stats(**more):
         **{
             "running": 3, "waiting": 4, "blocks_used": 5, "blocks_cached": 6, "blocks_total": 99,
             "steps": 78, "prompt_tokens": 100, "cached_tokens": 40, "generated_tokens": 50,
-            "preemptions": 2, "swap_outs": 3, "swap_ins": 1, "swap_blocks_used": 11,
-            "swap_blocks_total": 12, "step_seconds": 1.5, "step_buckets": BUCKETS,
-            "out_of_memory": 7,
+            "late_tokens": 8, "preemptions": 2, "swap_outs": 3, "swap_ins": 1,
+            "swap_blocks_used": 11, "swap_blocks_total": 12, "step_seconds": 1.5,
+            "step_buckets": BUCKETS, "out_of_memory": 7,
             **more,
         }
     )  # fmt: skip
@@ -59,7 +59,7 @@ def test_the_counts_of_the_next_engine_are_added():
     assert meter.restarts == 1
     assert meter.totals() == stats(
         running=1, steps=156, prompt_tokens=200, cached_tokens=80, generated_tokens=100,
-        preemptions=4, swap_outs=6, swap_ins=2, out_of_memory=14, step_seconds=3.0,
+        late_tokens=16, preemptions=4, swap_outs=6, swap_ins=2, out_of_memory=14, step_seconds=3.0,
         step_buckets=tuple(2 * n for n in BUCKETS),
     )  # fmt: skip
 

@@ -27,9 +27,9 @@ SNAPSHOT = Snapshot(
     dtype="float32",
     engine=EngineStats(
         running=8, waiting=3, blocks_used=40, blocks_cached=20, blocks_total=100, steps=6,
-        prompt_tokens=1000, cached_tokens=910, generated_tokens=500, preemptions=2,
-        swap_outs=1, swap_ins=6, swap_blocks_used=30, swap_blocks_total=90, out_of_memory=3,
-        step_seconds=1.25, step_buckets=(1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2),
+        prompt_tokens=1000, cached_tokens=910, generated_tokens=500, late_tokens=4,
+        preemptions=2, swap_outs=1, swap_ins=6, swap_blocks_used=30, swap_blocks_total=90,
+        out_of_memory=3, step_seconds=1.25, step_buckets=(1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2),
     ),
     engine_restarts=1,
     rows_suspected=12,
@@ -64,6 +64,7 @@ def test_every_number_is_where_it_belongs():
     found = of(SNAPSHOT)
     plain = {
         "prompt_tokens_total": 1000, "cached_tokens_total": 910, "generated_tokens_total": 500,
+        "late_tokens_total": 4,
         "tokens_per_second": 123.5, "prefix_cache_hit_ratio": 0.91,
         "requests_running": 8, "requests_waiting": 3,
         "kv_blocks_used": 40, "kv_blocks_cached": 20, "kv_blocks_capacity": 100,

@@ -35,7 +35,7 @@ def test_every_engine_option_is_a_setting_of_the_engine():
             "--model=m", "--dtype=float32", "--device=cpu", "--block-size=8", "--num-blocks=9",
             "--max-model-len=64", "--max-num-seqs=2", "--max-num-batched-tokens=32",
             "--threads=1", "--gpu-memory-utilization=0.5", "--no-prefix-cache", "--deterministic",
-            "--swap-space=0.25", "--watermark=0.02",
+            "--swap-space=0.25", "--watermark=0.02", "--overlap",
         ],
         {"PAGEMILL_CHECK_INVARIANTS": "1"},
     )  # fmt: skip
@@ -43,6 +43,7 @@ def test_every_engine_option_is_a_setting_of_the_engine():
     assert (config.num_blocks, config.max_model_len, config.check_invariants) == (9, 64, True)
     assert (config.swap_space, config.watermark) == (0.25, 0.02)
     assert config.deterministic
+    assert config.overlap
 
 
 @pytest.mark.parametrize(
