@@ -24,8 +24,8 @@ GOOD = [{"prompt": "one", "topic": "a"}, {"prompt": "two"}, {"prompt": "three"}]
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch)
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
+    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
 
 
 def answer_all(cli: CommandLine, job_id: str, failing: set[int] | None = None) -> None:
@@ -551,7 +551,10 @@ def test_retry_of_a_job_without_errors(cli: CommandLine) -> None:
 # ---- the database
 
 
-def test_the_default_database_makes_itself_at_submit_only(cli: CommandLine) -> None:
+def test_the_default_database_makes_itself_at_submit_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli = CommandLine(tmp_path / "home", monkeypatch)
     _, err = cli("list", expect=69)
     assert "pagemill db upgrade" in err
 

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.quick
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch)
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
+    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
 
 
 def line(model: str, **body: Any) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -13,9 +15,13 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from unittest import mock
 
 import pytest
+import typer.testing
+from sqlalchemy import make_url
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from jobs.cli.app import app
@@ -23,6 +29,20 @@ from jobs.database import Database
 from jobs.settings import Settings
 from jobs.storage import Storage
 from jobs.store import Store
+
+# To build all commands takes longer than to run most of them.
+_built_once = functools.cache(get_command)
+
+
+def run_here(*arguments: str, expect: int = 0, stdin: str | None = None) -> tuple[str, str]:
+    """Run a command in the environment of this process; what it wrote to stdout and stderr."""
+    with mock.patch.object(typer.testing, "_get_command", _built_once):
+        done = CliRunner().invoke(app, list(arguments), input=stdin)
+    assert done.exit_code == expect, (
+        f"pagemill {' '.join(arguments)} ended with {done.exit_code}\n"
+        f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
+    )
+    return done.stdout, done.stderr
 
 
 class CommandLine:
@@ -36,16 +56,19 @@ class CommandLine:
         self.settings = Settings.from_env()
         self.storage = Storage(self.settings.storage_url)
 
+    def with_tables(self, migrated: Path) -> Self:
+        """Begin with a copy of that SQLite database, in the place of the default one."""
+        self.home.mkdir()
+        database = make_url(self.settings.database_url).database
+        assert database is not None
+        shutil.copy(migrated, database)
+        return self
+
     def __call__(
         self, *arguments: str, expect: int = 0, stdin: str | None = None
     ) -> tuple[str, str]:
         """Run a command; returns what it wrote to stdout and stderr."""
-        done = CliRunner().invoke(app, list(arguments), input=stdin)
-        assert done.exit_code == expect, (
-            f"pagemill {' '.join(arguments)} ended with {done.exit_code}\n"
-            f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
-        )
-        return done.stdout, done.stderr
+        return run_here(*arguments, expect=expect, stdin=stdin)
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "--json")[0])
