@@ -19,6 +19,7 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.request import FinishReason, Request
 from engine.sampling_params import SamplingParams
+from tests.support.beam_references import beams_of_transformers
 from tests.support.tiny_families import build_family
 
 MAX_TOKENS = 12
@@ -40,34 +41,6 @@ class Search:
     expected: tuple[tuple[tuple[int, ...], float], ...]
 
 
-def reference(model: Any, prompt: tuple[int, ...], params: SamplingParams) -> list[Any]:
-    """What transformers finds: tokens and score of each answer."""
-    ids = torch.tensor([prompt])
-    stop = list(params.stop_token_ids)
-    found = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=params.max_tokens,
-        do_sample=False,
-        num_beams=params.num_beams,
-        num_return_sequences=params.num_return_sequences,
-        length_penalty=params.length_penalty,
-        early_stopping=params.early_stopping,
-        eos_token_id=stop or None,
-        pad_token_id=0,
-        output_scores=True,
-        return_dict_in_generate=True,
-    )
-    answers = []
-    for tokens, score in zip(
-        found.sequences.tolist(), found.sequences_scores.tolist(), strict=True
-    ):
-        answer = tokens[len(prompt) :]
-        end = next((i for i, t in enumerate(answer) if t in stop), len(answer) - 1)
-        answers.append((tuple(answer[: end + 1]), score))
-    return answers
-
-
 def searches(model: Any) -> list[Search]:
     """Every width with every penalty; kinds of early stopping and of stop tokens in turn."""
     generator = torch.Generator().manual_seed(3)
@@ -77,7 +50,12 @@ def searches(model: Any) -> list[Search]:
     # Stop tokens that are likely: some of those that a search without any finds.
     free = SamplingParams(max_tokens=MAX_TOKENS, num_beams=4, num_return_sequences=4)
     often = sorted(
-        {t for p in prompts for tokens, _ in reference(model, p, free) for t in tokens[3:7]}
+        {
+            t
+            for p in prompts
+            for tokens, _ in beams_of_transformers(model, p, free)
+            for t in tokens[3:7]
+        }
     )
     stops = ((), tuple(often[:1]), tuple(often[1:4]), tuple(often[::3][:8]))
     kinds = itertools.cycle(itertools.product(EARLY, stops))
@@ -89,7 +67,9 @@ def searches(model: Any) -> list[Search]:
                 max_tokens=MAX_TOKENS, ignore_eos=True, stop_token_ids=stop, num_beams=width,
                 num_return_sequences=width, length_penalty=penalty, early_stopping=early,
             )  # fmt: skip
-            found.append(Search(prompt, params, tuple(reference(model, prompt, params))))
+            found.append(
+                Search(prompt, params, tuple(beams_of_transformers(model, prompt, params)))
+            )
     return found
 
 
@@ -143,12 +123,12 @@ def test_the_model_s_own_eos_ids_end_beams(tmp_path: Path) -> None:
     model = build_family("llama grouped", tmp_path)
     prompt = tuple(b"Once upon a time")
     free = SamplingParams(max_tokens=6, num_beams=4, num_return_sequences=4)
-    tokens = reference(model, prompt, free)[0][0]
+    tokens = beams_of_transformers(model, prompt, free)[0][0]
     model.generation_config.eos_token_id = [tokens[2], 257]
     model.save_pretrained(tmp_path)
     engine = Engine(EngineConfig(str(tmp_path), dtype="float32", num_blocks=64))
     params = SamplingParams(max_tokens=10, num_beams=4, num_return_sequences=2)
-    expected = reference(
+    expected = beams_of_transformers(
         model, prompt,
         SamplingParams(max_tokens=10, num_beams=4, num_return_sequences=2,
                        stop_token_ids=(tokens[2], 257)),
