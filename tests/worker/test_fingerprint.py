@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from engine.messages import Ready
-from worker.fingerprint import fingerprint
+from worker.fingerprint import LIBRARIES, fingerprint, library_versions
 
 pytestmark = pytest.mark.quick
 
@@ -42,3 +42,30 @@ def test_the_model_is_in_it_and_where_it_runs_is_not(lease, change):
     assert fingerprint(dataclasses.replace(lease, owner="you"), moved, "d") == fingerprint(
         lease, READY, "d"
     )
+
+
+@pytest.fixture
+def versions(monkeypatch):
+    """Versions of the libraries, which a test may change."""
+    found = dict.fromkeys(LIBRARIES, "1.0")
+    monkeypatch.setattr("worker.fingerprint.version", found.__getitem__)
+    library_versions.cache_clear()
+    yield found
+    library_versions.cache_clear()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_another_version_of_a_library_changes_it(lease, versions, library):
+    before = fingerprint(lease, READY, "d")
+    assert library_versions() == versions
+    versions[library] += ".post1"
+    library_versions.cache_clear()
+    assert fingerprint(lease, READY, "d") != before
+
+
+def test_a_library_that_is_not_there_has_no_version(lease, monkeypatch):
+    monkeypatch.setattr("worker.fingerprint.LIBRARIES", ("no-such-library",))
+    library_versions.cache_clear()
+    assert library_versions() == {"no-such-library": None}
+    assert fingerprint(lease, READY, "d")
+    library_versions.cache_clear()
