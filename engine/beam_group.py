@@ -93,10 +93,6 @@ class BeamGroup(Sequence):
         self.beams: tuple[Beam, ...] = ()
         self._found: dict[int, SampledLogprobs] = {}
 
-    @property
-    def length_is_known(self) -> bool:
-        return False
-
     def next_blocks(self, block_size: int) -> int:
         if self.beams:
             return self.places

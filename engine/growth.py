@@ -4,6 +4,9 @@ A sequence that ends only when it has `max_tokens` has a known length: when it w
 blocks back is known too. Admission looks ahead to the fullest moment, so that sequences which
 start together do not preempt one another as they grow (Gong et al. 2025, Past-Future Scheduler,
 https://arxiv.org/abs/2507.10150, does so with sampled lengths).
+
+A beam search counts as if its beams had nothing in common from here on. They may come to share
+more, as the worse of them are given up for children of the better, but nobody can tell how much.
 """
 
 from __future__ import annotations
@@ -34,9 +37,9 @@ class Growth:
     def add(self, sequence: Sequence) -> None:
         """A sequence runs from now on."""
         if sequence.length_is_known:
-            course = self._course(sequence)
-            self._courses.append(course)
-            self._tokens += course[0] + course[1]
+            courses = self._courses_of(sequence)
+            self._courses += courses
+            self._tokens += sum([steps + short for steps, short, _ in courses])
 
     def reserve_for(self, sequence: Sequence, available: int) -> int:
         """Blocks that must be left when a waiting sequence has been given its first ones.
@@ -45,7 +48,7 @@ class Growth:
             available: blocks that will be left. If all growth fits into them, nobody's end is
                 looked at.
         """
-        new = [self._course(sequence)] if sequence.length_is_known else []
+        new = self._courses_of(sequence) if sequence.length_is_known else []
         tokens = self._tokens + sum(steps + short for steps, short, _ in new)
         count = len(self._courses) + len(new)
         together = tokens // self._block_size + count
@@ -63,6 +66,21 @@ class Growth:
             most = max(most, tokens / self._block_size + alive / 2 - freed)
             alive, missing, freed = alive - 1, missing - short, freed + own
         return int(most)
+
+    def _courses_of(self, sequence: Sequence) -> list[_Course]:
+        """One for each place that it takes in the batch."""
+        if sequence.beams:
+            courses = [self._course(beam) for beam in sequence.beams]
+            held = {block for beam in sequence.beams for block in beam.block_table.ids}
+            own = len(held) - sequence.shared_blocks
+            # They end together: what they hold goes back once, with whichever counts it.
+            return [
+                (steps, short, own if i == 0 else 0) for i, (steps, short, _) in enumerate(courses)
+            ]
+        first = self._course(sequence)
+        # The other beams share whole blocks, and begin with a copy of the last one.
+        short = (sequence.num_tokens % self._block_size) - 1
+        return [first, *[(first[0], short, 0)] * (sequence.places - 1)]
 
     def _course(self, sequence: Sequence) -> _Course:
         tokens = sequence.num_tokens

@@ -8,8 +8,10 @@ from zlib import crc32
 import pytest
 
 from engine.errors import RequestError
+from engine.growth import Growth
 from engine.request import FinishReason, Request
 from engine.sampling_params import SamplingParams
+from engine.sequence import Sequence
 from tests.support.fake_device import Simulation, config, ids
 
 pytestmark = pytest.mark.quick
@@ -120,6 +122,47 @@ def test_two_searches_take_turns_where_one_nearly_fills_the_pool() -> None:
     sim = Simulation(config(num_blocks=18, reserve_growth=False, enable_prefix_caching=False))
     sim.add(*(beams(f"b{i}", 4, max_tokens=9, prompt=(i, *PROMPT)) for i in range(4)))
     finished(sim)
+
+
+@CACHING
+@pytest.mark.parametrize("reserve", [False, True], ids=["no-reserve", "reserve"])
+def test_searches_that_cannot_grow_together_do_not_start_together(
+    caching: bool, reserve: bool
+) -> None:
+    """Each may come to need 20 blocks of 44; without looking ahead, all of them would start."""
+    sim = Simulation(
+        config(
+            num_blocks=44, max_num_seqs=16, reserve_growth=reserve, enable_prefix_caching=caching
+        )
+    )
+    searches = [beams(f"b{i}", 3, max_tokens=20, prompt=(i, *PROMPT[1:])) for i in range(5)]
+    sim.add(*searches, plain("p", 6, max_tokens=20, ignore_eos=True))
+    sim.step()
+    together = len(ids(sim.scheduler.running_sequences))
+    assert together > 1
+    finished(sim)
+    assert (sim.scheduler.stats.preemptions == 0) == reserve
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5, 12])
+def test_what_a_search_will_need_covers_what_it_comes_to_need(steps: int) -> None:
+    sim = Simulation(config(num_blocks=64, enable_prefix_caching=False))
+    sim.add(beams("b", 4, max_tokens=16))
+    sim.step()
+    for _ in range(steps):
+        sim.step()
+    held = sim.scheduler.stats.blocks_used
+    (group,) = sim.scheduler.running_sequences
+    newcomer = Sequence(
+        plain("p", 5), 1, pool=group.block_table.pool, root=None, max_output_tokens=9,
+        stop_token_ids=frozenset({0}),
+    )  # fmt: skip
+    look_ahead = Growth([group], 4).reserve_for(newcomer, 0)
+    most = held
+    while sim.scheduler.has_unfinished:
+        sim.step()
+        most = max(most, sim.scheduler.stats.blocks_used)
+    assert 0 <= most - held <= look_ahead + 4 / 2  # half a block a beam
 
 
 @CACHING

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.beam_group import BeamGroup
 from engine.blocks import BlockPool
 from engine.growth import Growth
 from engine.request import Request
@@ -16,10 +17,11 @@ pytestmark = pytest.mark.quick
 
 
 def sequence(
-    prompt: int, answer: int, *, running: bool, block_size: int, **params: int
+    prompt: int, answer: int, width: int = 1, *, running: bool, block_size: int, **params: int
 ) -> Sequence:
-    made = Sequence(
-        Request("r", tuple(range(prompt)), SamplingParams(max_tokens=answer, **params)),  # type: ignore[arg-type]
+    rules = SamplingParams(max_tokens=answer, num_beams=width, **params)  # type: ignore[arg-type]
+    made = (Sequence if width == 1 else BeamGroup)(
+        Request("r", tuple(range(prompt)), rules),
         0,
         pool=BlockPool(100),
         root=None,
@@ -31,27 +33,33 @@ def sequence(
     return made
 
 
-def counted(rows: list[tuple[int, int]], block_size: int) -> int:
+def counted(rows: list[tuple[int, int, int]], block_size: int) -> int:
     """Most blocks beyond the present ones, by walking through the steps until the last end."""
     most = 0
-    for step in range(1, 1 + max(answer for _, answer in rows)):
+    for step in range(1, 1 + max(answer for _, answer, _ in rows)):
         now = 0
-        for prompt, answer in rows:
+        for prompt, answer, width in rows:
             held = -(-prompt // block_size)
             if answer < step:
                 now -= held
-            else:
-                now += -(-(prompt + step - 1) // block_size) - held
+            elif step > 1:  # from the second on, beams write for themselves
+                shared = prompt // block_size
+                own = -(-(prompt + step - 1) // block_size) - shared
+                now += shared + width * own - held
         most = max(most, now)
     return most
 
 
 @given(
-    rows=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 60)), min_size=1, max_size=12),
+    rows=st.lists(
+        st.tuples(st.integers(1, 40), st.integers(1, 60), st.sampled_from([1, 1, 2, 5])),
+        min_size=1,
+        max_size=12,
+    ),
     block_size=st.sampled_from([1, 4, 16]),
 )
 def test_the_fullest_moment_is_found_to_half_a_block_a_sequence(
-    rows: list[tuple[int, int]], block_size: int
+    rows: list[tuple[int, int, int]], block_size: int
 ) -> None:
     made = [
         sequence(*row, running=number > 0, block_size=block_size, ignore_eos=True)
@@ -59,7 +67,8 @@ def test_the_fullest_moment_is_found_to_half_a_block_a_sequence(
     ]
     growth = Growth(made[1:], block_size)
     expected = counted(rows, block_size)
-    assert abs(growth.reserve_for(made[0], 0) - expected) <= len(rows) / 2 + 1
+    places = sum(width for _, _, width in rows)
+    assert abs(growth.reserve_for(made[0], 0) - expected) <= places / 2 + 1
     assert growth.reserve_for(made[0], 10_000) >= expected
 
 
