@@ -78,11 +78,6 @@ class LogitRules:
             or self.frequency_penalty != 0
         )
 
-    @property
-    def reads_tokens(self) -> bool:
-        """Whether they depend on which tokens were generated, not on their number alone."""
-        return self.penalizes or self.banned is not None
-
     def bias_after(self, generated: int) -> TokenBias | None:
         """The bias of the next token when so many tokens are generated."""
         return self.early_bias if generated < self.min_tokens else self.bias

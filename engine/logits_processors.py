@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.batch import ScheduledSequence
+from engine.batch import PENDING, ScheduledSequence
 from engine.logit_rules import BannedSequences, LogitRules, TokenBias
 from engine.slot_cache import SlotCache
 from kernels.banned_sequences import (
@@ -47,13 +47,18 @@ class LogitsProcessors:
         self._banned = _Banned(device)
 
     def prepare(
-        self, sequences: Sequence[ScheduledSequence], order: Sequence[int]
+        self,
+        sequences: Sequence[ScheduledSequence],
+        order: Sequence[int],
+        newest: torch.Tensor | None = None,
     ) -> list[LogitsProcessor]:
         """The processors of a step, in their order; none where no row asks.
 
         Args:
             sequences: those that sample.
             order: which of them the rows of the scores are (`SamplingMetadata.order`).
+            newest: [rows of the scores], int64, on the device, the last token of each; needed
+                where one is pending.
         """
         biased: list[tuple[int, TokenBias]] = []
         penalized: list[tuple[int, ScheduledSequence]] = []
@@ -72,8 +77,8 @@ class LogitsProcessors:
                 banned.append((row, sequence, rules.banned))
         made = [
             self._biases.processor(biased) if biased else None,
-            self._penalties.processor(penalized) if penalized else None,
-            self._banned.processor(banned) if banned else None,
+            self._penalties.processor(penalized, newest) if penalized else None,
+            self._banned.processor(banned, newest) if banned else None,
         ]
         return [processor for processor in made if processor is not None]
 
@@ -124,9 +129,9 @@ class _Biases:
 class _Penalties:
     """Counts of the tokens of sequences that are penalized.
 
-    A step adds the newest token, which is the step's own input, before it penalizes. Tokens that
-    were sampled are not added at once: a step that runs out of memory is computed again, and would
-    count them twice.
+    A step adds the newest token, which is its own input, before it penalizes; only the device may
+    know it. Tokens that were sampled are not added at once: a step that runs out of memory is
+    computed again, and would count them twice.
     """
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
@@ -136,10 +141,12 @@ class _Penalties:
         self._counts: TokenCounts | None = None
         self._counted: dict[int, int] = {}  # by slot: how many generated tokens are counted
 
-    def processor(self, penalized: list[tuple[int, ScheduledSequence]]) -> LogitsProcessor:
+    def processor(
+        self, penalized: list[tuple[int, ScheduledSequence]], newest: torch.Tensor | None
+    ) -> LogitsProcessor:
         sequences = [sequence for _, sequence in penalized]
         try:
-            slots, counts = self._count(sequences)
+            slots, counts = self._count(penalized, newest)
         except BaseException:
             self._slots.clear()
             raise
@@ -153,31 +160,43 @@ class _Penalties:
         )
         return lambda scores: apply_penalties(scores, rows, counts, places, penalties)
 
-    def _count(self, sequences: list[ScheduledSequence]) -> tuple[list[int], TokenCounts]:
+    def _count(
+        self, penalized: list[tuple[int, ScheduledSequence]], newest: torch.Tensor | None
+    ) -> tuple[list[int], TokenCounts]:
         """Bring the counts up to date; returns the slots and where they are."""
-        slots, new = self._slots.place(_rules(sequence) for sequence in sequences)
+        slots, new = self._slots.place(_rules(sequence) for _, sequence in penalized)
         if self._counts is None or len(self._counts.generated) != self._slots.size:
             self._counts = None  # its memory is free before more is taken
             self._counts = TokenCounts.empty(self._slots.size, self._vocab_size, self._device)
         begun: list[int] = []
         prompt: list[int] = []
         tokens: list[int] = []
-        for sequence, slot in zip(sequences, slots, strict=True):
+        pending: list[tuple[int, int]] = []  # rows whose newest token is, and their slots
+        for (row, sequence), slot in zip(penalized, slots, strict=True):
             history = sequence.history
             assert history is not None
             generated, first = _generated(sequence), slot * self._vocab_size
             missing = generated - self._counted.get(slot, 0)
-            if sequence.logit_rules in new or not 0 <= missing <= 1:
+            begins = sequence.logit_rules in new or not 0 <= missing <= 1
+            if begins:
                 begun.append(slot)
                 prompt.extend(first + token for token in history.prompt_token_ids)
-                tokens.extend(first + token for token in history.output_token_ids[:generated])
-            elif missing:
-                tokens.append(first + sequence.token_ids[-1])
+                older = history.output_token_ids[: max(0, generated - 1)]
+                tokens.extend(first + token for token in older)
+            if generated and (begins or missing):
+                if _is_pending(sequence):
+                    pending.append((row, slot))
+                else:
+                    tokens.append(first + sequence.token_ids[-1])
             self._counted[slot] = generated
         if begun:
             self._counts.begin(_integers(begun, self._device), _integers(prompt, self._device))
         if tokens:
             self._counts.add(_integers(tokens, self._device))
+        if pending:
+            assert newest is not None
+            rows, places = _integers(pending, self._device).unbind(-1)
+            self._counts.add(places * self._vocab_size + newest[rows])
         return slots, self._counts
 
 
@@ -193,7 +212,9 @@ class _Banned:
         self._last: torch.Tensor | None = None  # [slots, most], int64
 
     def processor(
-        self, banned: list[tuple[int, ScheduledSequence, BannedSequences]]
+        self,
+        banned: list[tuple[int, ScheduledSequence, BannedSequences]],
+        newest: torch.Tensor | None,
     ) -> LogitsProcessor:
         rules = [rule for _, _, rule in banned]
         try:
@@ -208,6 +229,11 @@ class _Banned:
         tails = torch.tensor(
             [_tail(sequence, self._length) for _, sequence, _ in banned], dtype=torch.int32
         ).to(self._device, non_blocking=True)
+        pending = [(row, i) for i, (row, sequence, _) in enumerate(banned) if _is_pending(sequence)]
+        if pending:
+            assert newest is not None
+            late, places = _integers(pending, self._device).unbind(-1)
+            tails[places, -1] = newest[late].int()
         return lambda scores: ban_completions(scores, rows, tails, prefixes, last)
 
     def _place(self, rules: list[BannedSequences]) -> list[int]:
@@ -258,11 +284,20 @@ def _generated(sequence: ScheduledSequence) -> int:
     return sequence.end - len(sequence.history.prompt_token_ids)
 
 
+def _is_pending(sequence: ScheduledSequence) -> bool:
+    """Whether the host does not know the sequence's newest token."""
+    return sequence.token_ids == (PENDING,)
+
+
 def _tail(sequence: ScheduledSequence, length: int) -> list[int]:
-    """The last `length` tokens before the one that is sampled now."""
+    """The last `length` tokens before the one that is sampled now; the newest may be `PENDING`."""
     assert sequence.history is not None
     generated = _generated(sequence)
-    found = sequence.history.output_token_ids[max(0, generated - length) : generated]
+    found: list[int] = []
+    if generated:
+        # The newest is the step's own input, and may not be in the history yet.
+        older = sequence.history.output_token_ids[max(0, generated - length) : generated - 1]
+        found = [*older, sequence.token_ids[-1]]
     if len(found) < length:
         found = [*sequence.history.prompt_token_ids[len(found) - length :], *found]
     return [BEFORE_THE_PROMPT] * (length - len(found)) + found
@@ -273,7 +308,7 @@ def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _integers(values: list[int], device: torch.device) -> torch.Tensor:
+def _integers(values: list[int] | list[tuple[int, int]], device: torch.device) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int64).to(device, non_blocking=True)
 
 

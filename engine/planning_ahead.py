@@ -97,9 +97,4 @@ def _needs_host(sequence: Sequence, entry: ScheduledSequence) -> bool:
         return True  # others may fork from it, or it is a fork that has no blocks yet
     if not entry.samples:
         return False
-    rules = sequence.logit_rules
-    return (
-        entry.candidates > 0
-        or request.params.grammar is not None
-        or (rules is not None and rules.reads_tokens)
-    )
+    return entry.candidates > 0 or request.params.grammar is not None

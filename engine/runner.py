@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from engine.step_logprobs import StepLogprobs
 from engine.step_prompts import HiddenRows, StepPrompts
 from kernels.attention_metadata import AttentionMetadata
 from kernels.paged_attention import AttentionPlan, plan_attention
-from kernels.sampling import RowSampling, SamplingMetadata, sample
+from kernels.sampling import LogitsProcessor, RowSampling, SamplingMetadata, sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class StepInputs:
     logit_rows: torch.Tensor
     samples: torch.Tensor | None
     plan: AttentionPlan
+
+    def newest(self) -> torch.Tensor:
+        """[samples], int64: the last token of each sequence that samples."""
+        rows = self.logit_rows if self.samples is None else self.logit_rows[self.samples]
+        return self.token_ids[rows]
 
 
 class Runner:
@@ -82,8 +88,12 @@ class Runner:
         self.kv_cache.copy_blocks(batch.copies)
         sampling = [s for s in batch.sequences if s.samples]
         mask = self._masks.launch(sampling) if self._masks is not None else None
-        logits, prompts = self._compute(batch, before)
-        rows = self._sample(sampling, logits, mask) if sampling else ()
+        inputs = self._inputs(batch.sequences, before)
+        logits, prompts = self._compute(batch, inputs)
+        newest = None
+        if before is not None and any(s.logit_rules is not None for s in sampling):
+            newest = inputs.newest()
+        rows = self._sample(sampling, logits, mask, newest) if sampling else ()
         return LaunchedStep(
             batch.sequences, rows, prompts, mask.errors() if mask is not None else {}
         )
@@ -93,6 +103,7 @@ class Runner:
         sampling: list[ScheduledSequence],
         logits: torch.Tensor,
         mask: StepMask | None,
+        newest: torch.Tensor | None,
     ) -> tuple[SampledRows, ...]:
         """A token for each of some sequences, from their rows of `logits`."""
         allowed = logits if mask is None else mask.apply(logits)
@@ -101,16 +112,28 @@ class Runner:
             rows = [slice(i, i + 1) for i in range(len(sampling))]
         else:
             rows = [slice(None)]
-        return tuple(self._sample_together(sampling[r], logits[r], allowed[r]) for r in rows)
+        return tuple(
+            self._sample_together(
+                sampling[r], logits[r], allowed[r], None if newest is None else newest[r]
+            )
+            for r in rows
+        )
 
     def _sample_together(
-        self, sampling: list[ScheduledSequence], logits: torch.Tensor, allowed: torch.Tensor
+        self,
+        sampling: list[ScheduledSequence],
+        logits: torch.Tensor,
+        allowed: torch.Tensor,
+        newest: torch.Tensor | None,
     ) -> SampledRows:
         rules = SamplingMetadata.build(
             [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
         )
         # The model's own logits stay as they are: log probabilities are of them.
-        processors = self._processors.prepare(sampling, rules.order) if rules is not None else ()
+        processors: Sequence[LogitsProcessor] = ()
+        if rules is not None:
+            newest = None if newest is None else newest[rules.rows]
+            processors = self._processors.prepare(sampling, rules.order, newest)
         sampled = sample(allowed, rules, processors)
         asked = StepLogprobs.launch([_logprobs(s) for s in sampling], logits, sampled)
         return SampledRows(sampling, sampled, asked)
@@ -119,23 +142,19 @@ class Runner:
     def logits(self, batch: Batch) -> torch.Tensor:
         """Compute a step without sampling: [sequences with `samples`, vocab_size]."""
         self.kv_cache.copy_blocks(batch.copies)
-        return self._logits(batch)
+        return self._logits(self._inputs(batch.sequences))
 
-    def _logits(self, batch: Batch, before: LaunchedStep | None = None) -> torch.Tensor:
-        inputs = self._inputs(batch.sequences, before)
+    def _logits(self, inputs: StepInputs) -> torch.Tensor:
         logits: torch.Tensor = self.loaded.model(
             inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, inputs.logit_rows
         )
         return logits if inputs.samples is None else logits.index_select(0, inputs.samples)
 
-    def _compute(
-        self, batch: Batch, before: LaunchedStep | None
-    ) -> tuple[torch.Tensor, StepPrompts | None]:
+    def _compute(self, batch: Batch, inputs: StepInputs) -> tuple[torch.Tensor, StepPrompts | None]:
         """The logits of the sequences that sample, and what prompts want, if any does."""
         if all(s.prompt is None for s in batch.sequences):
-            return self._logits(batch, before), None
+            return self._logits(inputs), None
         wanted, model = HiddenRows(batch.sequences), self.loaded.model
-        inputs = self._inputs(batch.sequences, before)
         rows = self._to_device(wanted.tokens)
         hidden = model.hidden_states(
             inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, rows
@@ -144,7 +163,7 @@ class Runner:
         return logits, wanted.launch(hidden, model.logits, self.loaded.config.vocab_size)
 
     def _inputs(
-        self, sequences: tuple[ScheduledSequence, ...], before: LaunchedStep | None
+        self, sequences: tuple[ScheduledSequence, ...], before: LaunchedStep | None = None
     ) -> StepInputs:
         token_ids: list[int] = []
         positions: list[int] = []

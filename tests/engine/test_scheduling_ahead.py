@@ -95,6 +95,19 @@ def test_a_late_stop_costs_one_token_that_is_discarded() -> None:
     assert sim.scheduler.stats.late_tokens == 1  # the other one ended by its length
 
 
+def test_blocks_of_a_row_that_stops_are_kept_until_no_step_writes_to_them() -> None:
+    sim = Simulation(config(enable_prefix_caching=False))
+    sim.add(request("a", 5, stop_token_ids=tuple(range(7))), request("b", 9, 1))
+    first, ahead = sim.scheduler.schedule(), sim.scheduler.schedule_ahead()
+    assert ids(ahead.sequences) == ["a"]
+    sim.retire(first)
+    assert not sim.scheduler.has_unfinished
+    assert sim.scheduler.stats.blocks_used == 2  # those of a: no step writes to b's any more
+    sim.retire(ahead)
+    sim.check_no_block_is_lost()
+    assert sim.scheduler.stats.late_tokens == 1
+
+
 def test_rows_that_need_the_host_skip_a_step_and_most_of_them_stop_the_planning() -> None:
     grammar = {"grammar": ("regex", "a+")}
     sim = Simulation(config())
