@@ -14,6 +14,9 @@ from tests.support.deployment import BACKENDS, wait_for
 ENGINE = ("--num-blocks", "256", "--max-model-len", "256", "--max-num-seqs", "8", "--threads", "1")
 
 on_each_backend = pytest.mark.parametrize("deployment", BACKENDS, indirect=True)
+# A database and a broker meet in the wake-ups alone: for all else, each of them once.
+OPPOSITES = (BACKENDS[0], BACKENDS[-1])
+on_opposites = pytest.mark.parametrize("deployment", OPPOSITES, indirect=True)
 
 # Two rows at a time and long answers: a job that lasts long enough to be disturbed.
 SLOW = (*ENGINE, "--max-num-seqs", "2")
@@ -70,7 +73,6 @@ def test_run_answers_every_row_and_keeps_the_order(deployment, tiny_model):
     assert "wrong_type" in errors
 
 
-@on_each_backend
 def test_a_parquet_file_with_messages(deployment, tiny_model):
     table = pa.table(
         {
@@ -92,7 +94,6 @@ def test_a_parquet_file_with_messages(deployment, tiny_model):
     assert found["completion_tokens"].to_pylist() != []
 
 
-@on_each_backend
 def test_stdin_and_a_system_prompt(deployment, tiny_model):
     done = deployment.cli(
         "run", "-", "--model", str(tiny_model), "--system", "Be brief.", "--max-tokens", "3",
@@ -120,7 +121,7 @@ def test_two_workers_share_a_job(deployment, tiny_model):
     assert [r["row_index"] for r in deployment.results(job)] == list(range(200))
 
 
-@on_each_backend
+@on_opposites
 def test_cancel_publishes_what_was_answered_and_retry_answers_the_rest(deployment, tiny_model):
     job = deployment.submit(
         questions(60, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "16"
@@ -158,8 +159,11 @@ def test_a_job_without_any_worker_can_be_cancelled(deployment, tiny_model):
     assert {r["error"]["code"] for r in deployment.results(job)} == {"cancelled"}
 
 
-@on_each_backend
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("deployment", "number"),
+    [*((backend, signal.SIGTERM) for backend in OPPOSITES), (OPPOSITES[0], signal.SIGINT)],
+    indirect=["deployment"],
+)
 def test_the_first_signal_drains(deployment, tiny_model, number):
     job = deployment.submit(
         questions(60, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "20"
@@ -174,7 +178,7 @@ def test_the_first_signal_drains(deployment, tiny_model, number):
     assert status["rows"]["completed"] in (20, 40)  # whole chunks
 
 
-@on_each_backend
+@on_opposites
 def test_the_second_signal_hands_back_and_nothing_is_computed_twice(deployment, tiny_model):
     job = deployment.submit(
         questions(60, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "60"
@@ -195,7 +199,6 @@ def test_the_second_signal_hands_back_and_nothing_is_computed_twice(deployment, 
     assert all(r["completion_tokens"] == 200 for r in found)
 
 
-@on_each_backend
 def test_run_starts_a_killed_worker_again(deployment, tiny_model):
     import subprocess
     import sys

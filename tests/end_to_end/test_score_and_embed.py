@@ -54,7 +54,6 @@ def killed_in_between(
     return job, found
 
 
-@pytest.mark.parametrize("deployment", ["sqlite+memory", "postgresql+redis"], indirect=True)
 def test_a_score_job(deployment: Deployment, tiny_model: Path, model: Any) -> None:
     rows: list[dict[str, Any]] = [
         {
@@ -93,7 +92,6 @@ def test_a_score_job(deployment: Deployment, tiny_model: Path, model: Any) -> No
     assert "scores" in refused.stderr
 
 
-@pytest.mark.parametrize("deployment", ["sqlite+memory"], indirect=True)
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 def test_an_embed_job(deployment: Deployment, tiny_model: Path, model: Any, pooling: str) -> None:
     rows: list[dict[str, Any]] = [

@@ -28,7 +28,7 @@ def answers(
     """The rows' answers, and the worker's metrics when all of them were there."""
     job = deployment.submit(questions(), model)
     with deployment.worker(model, *ENGINE, "--metrics-port", "0", *options) as worker:
-        wait_for("the job", lambda: deployment.status(job)["state"] == "completed")
+        wait_for("the job", lambda: deployment.ended(job))
         found = re.search(r"metrics at (http://\S+)", worker.logged())
         assert found is not None
         with urllib.request.urlopen(found[1]) as page:

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 
-from jobs.database import Database
+from jobs.database import Database, upgrade
 from jobs.settings import MEMORY_BROKER, Settings
 from jobs.store import Store
 from tests.support import postgres, redis_server
+from tests.support.command_line import run_here
 
 TIMEOUT = 240.0
 
@@ -75,7 +77,7 @@ class Deployment:
             "PYTHONWARNINGS": "default",
         }
         home.mkdir(parents=True, exist_ok=True)
-        self.cli("db", "upgrade")
+        upgrade(self.settings.database_url)
 
     def cli(
         self, *arguments: str, expect: int | None = 0, stdin: bytes | None = None
@@ -102,21 +104,36 @@ class Deployment:
         return self.cli("submit", str(path), "--model", str(model), *options).stdout.strip()
 
     def status(self, job_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.cli("status", job_id, "--json").stdout)
+        found: dict[str, Any] = json.loads(self._look("status", job_id, "--json"))
         return found
 
     def completed(self, job_id: str) -> int:
         """Rows answered so far; asks the database itself, which is quicker than a command."""
+        with self._store() as store:
+            return store.progress(job_id).counts.completed
+
+    def ended(self, job_id: str) -> bool:
+        """Whether a job is in its last state; asks the database itself, too."""
+        with self._store() as store:
+            return store.job(job_id).state.terminal
+
+    @contextmanager
+    def _store(self) -> Iterator[Store]:
         database = Database(self.settings.database_url)
         try:
-            return Store(database).progress(job_id).counts.completed
+            yield Store(database)
         finally:
             database.close()
 
     def results(self, job_id: str, *options: str) -> list[dict[str, Any]]:
         """The rows of a job, through `results --format jsonl`."""
-        done = self.cli("results", job_id, "--format", "jsonl", "-o", "-", *options)
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        found = self._look("results", job_id, "--format", "jsonl", "-o", "-", *options)
+        return [json.loads(line) for line in found.splitlines()]
+
+    def _look(self, *arguments: str) -> str:
+        """What a command prints that only looks; run in this process, which is there already."""
+        with mock.patch.dict(os.environ, self.env, clear=True):
+            return run_here(*arguments)[0]
 
     @contextmanager
     def worker(self, model: Path, *options: str) -> Iterator[RunningWorker]:
