@@ -20,6 +20,8 @@ from collections.abc import Sequence
 import torch
 
 from engine.batch import PENDING, ScheduledSequence
+from engine.bias_table import BiasTable
+from engine.device_tensors import floats, integers
 from engine.logit_rules import BannedSequences, LogitRules, TokenBias
 from engine.slot_cache import SlotCache
 from kernels.banned_sequences import (
@@ -30,7 +32,6 @@ from kernels.banned_sequences import (
 )
 from kernels.penalties import Penalties, TokenCounts, apply_penalties
 from kernels.sampling import LogitsProcessor
-from kernels.token_bias import add_token_bias, write_token_bias
 
 
 class LogitsProcessors:
@@ -42,7 +43,7 @@ class LogitsProcessors:
     """
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
-        self._biases = _Biases(vocab_size, device)
+        self._biases = BiasTable(vocab_size, device)
         self._penalties = _Penalties(vocab_size, device)
         self._banned = _Banned(device)
 
@@ -83,49 +84,6 @@ class LogitsProcessors:
         return [processor for processor in made if processor is not None]
 
 
-class _Biases:
-    """A table of biases; rows that ask for the same share a slot."""
-
-    def __init__(self, vocab_size: int, device: torch.device) -> None:
-        self._vocab_size = vocab_size
-        self._device = device
-        self._slots: SlotCache[TokenBias] = SlotCache()
-        self._table: torch.Tensor | None = None  # [slots, vocab_size], float32
-
-    def processor(self, biased: list[tuple[int, TokenBias]]) -> LogitsProcessor:
-        try:
-            slots, new = self._slots.place(bias for _, bias in biased)
-            table = self._fill(new)
-        except BaseException:
-            self._slots.clear()
-            raise
-        rows = _integers([row for row, _ in biased], self._device)
-        places = _integers(slots, self._device)
-        return lambda scores: add_token_bias(scores, rows, table, places)
-
-    def _fill(self, new: dict[TokenBias, int]) -> torch.Tensor:
-        if self._table is None or len(self._table) != self._slots.size:
-            self._table = None  # its memory is free before more is taken
-            self._table = torch.empty(
-                self._slots.size, self._vocab_size, dtype=torch.float32, device=self._device
-            )
-        if new:
-            entries: list[int] = []
-            values: list[float] = []
-            for bias, slot in new.items():
-                first = slot * self._vocab_size
-                entries.extend(first + token for token in bias.token_ids)
-                values.extend(bias.values)
-            write_token_bias(
-                self._table,
-                _integers(list(new.values()), self._device),
-                _floats([bias.rest for bias in new], self._device),
-                _integers(entries, self._device),
-                _floats(values, self._device),
-            )
-        return self._table
-
-
 class _Penalties:
     """Counts of the tokens of sequences that are penalized.
 
@@ -150,13 +108,13 @@ class _Penalties:
         except BaseException:
             self._slots.clear()
             raise
-        rows = _integers([row for row, _ in penalized], self._device)
-        places = _integers(slots, self._device)
+        rows = integers([row for row, _ in penalized], self._device)
+        places = integers(slots, self._device)
         rules = [_rules(sequence) for sequence in sequences]
         penalties = Penalties(
-            _floats([r.repetition_penalty for r in rules], self._device)[:, None],
-            _floats([r.presence_penalty for r in rules], self._device)[:, None],
-            _floats([r.frequency_penalty for r in rules], self._device)[:, None],
+            floats([r.repetition_penalty for r in rules], self._device)[:, None],
+            floats([r.presence_penalty for r in rules], self._device)[:, None],
+            floats([r.frequency_penalty for r in rules], self._device)[:, None],
         )
         return lambda scores: apply_penalties(scores, rows, counts, places, penalties)
 
@@ -190,12 +148,12 @@ class _Penalties:
                     tokens.append(first + sequence.token_ids[-1])
             self._counted[slot] = generated
         if begun:
-            self._counts.begin(_integers(begun, self._device), _integers(prompt, self._device))
+            self._counts.begin(integers(begun, self._device), integers(prompt, self._device))
         if tokens:
-            self._counts.add(_integers(tokens, self._device))
+            self._counts.add(integers(tokens, self._device))
         if pending:
             assert newest is not None
-            rows, places = _integers(pending, self._device).unbind(-1)
+            rows, places = integers(pending, self._device).unbind(-1)
             self._counts.add(places * self._vocab_size + newest[rows])
         return slots, self._counts
 
@@ -218,21 +176,21 @@ class _Banned:
     ) -> LogitsProcessor:
         rules = [rule for _, _, rule in banned]
         try:
-            slots = _integers(self._place(rules), self._device)
+            slots = integers(self._place(rules), self._device)
         except BaseException:
             self._slots.clear()
             raise
         assert self._prefixes is not None
         assert self._last is not None
         prefixes, last = self._prefixes[slots], self._last[slots]
-        rows = _integers([row for row, _, _ in banned], self._device)
+        rows = integers([row for row, _, _ in banned], self._device)
         tails = torch.tensor(
             [_tail(sequence, self._length) for _, sequence, _ in banned], dtype=torch.int32
         ).to(self._device, non_blocking=True)
         pending = [(row, i) for i, (row, sequence, _) in enumerate(banned) if _is_pending(sequence)]
         if pending:
             assert newest is not None
-            late, places = _integers(pending, self._device).unbind(-1)
+            late, places = integers(pending, self._device).unbind(-1)
             tails[places, -1] = newest[late].int()
         return lambda scores: ban_completions(scores, rows, tails, prefixes, last)
 
@@ -253,7 +211,7 @@ class _Banned:
         assert self._last is not None
         if new:
             prefixes, last = self._written(list(new))
-            where = _integers(list(new.values()), self._device)
+            where = integers(list(new.values()), self._device)
             self._prefixes.index_copy_(0, where, prefixes.to(self._device, non_blocking=True))
             self._last.index_copy_(0, where, last.to(self._device, non_blocking=True))
         return slots
@@ -306,11 +264,3 @@ def _tail(sequence: ScheduledSequence, length: int) -> list[int]:
 def _power_of_two(count: int) -> int:
     """The least one that is not smaller."""
     return 1 << (count - 1).bit_length()
-
-
-def _integers(values: list[int] | list[tuple[int, int]], device: torch.device) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.int64).to(device, non_blocking=True)
-
-
-def _floats(values: list[float], device: torch.device) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float32).to(device, non_blocking=True)

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import logits_processors
+from engine import bias_table, logits_processors
 from engine.batch import ScheduledSequence
 from engine.logit_rules import LogitRuleBook, LogitRules
 from engine.logits_processors import LogitsProcessors
@@ -126,7 +126,7 @@ def test_a_step_that_fails_half_way_counts_nothing_twice(
 
     for _ in range(4):
         with monkeypatch.context() as broken:
-            broken.setattr(logits_processors, "write_token_bias", out_of_memory)
+            broken.setattr(bias_table, "write_token_bias", out_of_memory)
             broken.setattr(logits_processors.TokenCounts, "add", out_of_memory)
             with pytest.raises(torch.OutOfMemoryError):
                 processed(processors, [grown.scheduled()], logits)
