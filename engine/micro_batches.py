@@ -172,6 +172,19 @@ class MicroBatches:
             self._size.step_ended(batch.num_tokens, sound=True)
         return batch, begun
 
+    def collect(self, wait_for: Callable[[], list[SampledToken]]) -> list[SampledToken]:
+        """What a step gave that was begun by `launch`, of something that may be asked again.
+
+        Raises:
+            MemoryError: the host has no memory for it.
+        """
+        waits = list(WAIT_SECONDS)
+        while (sampled := self._try(lambda wait: wait(), wait_for)) is None:
+            if not waits:
+                raise MemoryError("there is no memory for the tokens of a step")
+            _wait(waits.pop(0))
+        return sampled
+
     def _move_blocks(self, batch: Batch, waits: list[float]) -> None:
         """All copies of a step, in the order that `Batch` asks for.
 

@@ -110,7 +110,7 @@ class Pipeline:
             if step.launched is None:
                 step.sampled = self._steps.execute(step.batch)
             else:
-                step.sampled = step.launched.collect()
+                step.sampled = self._steps.collect(step.launched.collect)
             self._computed(step)
         return step.sampled
 

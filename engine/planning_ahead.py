@@ -71,7 +71,7 @@ def plan_ahead(
     if ways.waiting > len(ways.pending) + len(ways.chunks):
         return False
     size = blocks.block_size
-    full = [s for s, position in ways.pending if len(s.block_table) * size <= position]
+    full = [s for s, position in ways.pending if len(s.block_table.ids) * size <= position]
     short = [holder for holder in ways.decodes if blocks.lacks_room(holder)]
     if len(full) + len(short) > blocks.pool.num_available:
         return False

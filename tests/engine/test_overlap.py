@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from engine.batch import Batch
+from engine import micro_batches
+from engine.batch import Batch, SampledToken
 from engine.core import Engine
 from engine.launched_step import LaunchedStep
 from engine.pipeline import with_tokens
@@ -220,6 +221,25 @@ def test_memory_that_runs_out(
     monkeypatch.setattr(engine.runner, "launch", limited)
     assert differing(answers(engine, requests(32, 1)), alone) == []
     assert engine.stats.out_of_memory > 0
+
+
+def test_memory_that_runs_out_for_the_tokens_of_a_step(
+    folder: Path, alone: dict[str, tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = made(folder, overlap=True)
+    collect, failures = LaunchedStep.collect, []
+
+    def limited(step: LaunchedStep) -> list[SampledToken]:
+        if len(failures) % 2 == 0:
+            failures.append(step)
+            raise MemoryError
+        failures.append(step)
+        return collect(step)
+
+    monkeypatch.setattr(LaunchedStep, "collect", limited)
+    monkeypatch.setattr(micro_batches, "_wait", lambda seconds: None)
+    assert differing(answers(engine, requests(32, 1)), alone) == []
+    assert engine.stats.out_of_memory == engine.stats.steps == len(failures) / 2
 
 
 @pytest.mark.parametrize("overlap", [True, False])
