@@ -16,12 +16,13 @@ from jobs.database import Database
 from jobs.states import ChunkState, JobState
 from jobs.store import Store
 from tests.support.crashes import ENGINE, check_answers, check_books, computing, rows
-from tests.support.deployment import Deployment, wait_for
+from tests.support.deployment import BACKENDS, Deployment, deployed, wait_for
 from tests.support.sick_disk import SickDisk, ways
 
 ROWS = 48
 FAULTS = [(way, kind) for way in ways() for kind in ("full", "read-only")]
 ALWAYS = (ways()[0], "full")  # in `make test`
+DATABASES = [BACKENDS[0], pytest.param(BACKENDS[-1], marks=pytest.mark.chaos)]
 
 
 @pytest.fixture
@@ -30,12 +31,12 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SickDisk]:
         yield made
 
 
-@pytest.fixture
-def on_disk(disk: SickDisk) -> Deployment:
+@pytest.fixture(params=DATABASES)
+def on_disk(request: pytest.FixtureRequest, disk: SickDisk) -> Iterator[Deployment]:
     """A deployment whose storage is on that disk; its database is not."""
-    made = Deployment(disk.folder.parent)
-    made.env.update(disk.env)
-    return made
+    with deployed(disk.folder.parent, request.param) as made:
+        made.env.update(disk.env)
+        yield made
 
 
 @contextmanager
@@ -170,6 +171,7 @@ def test_a_job_that_is_cancelled_meanwhile_keeps_what_was_answered(
     assert record.counts.rows == ROWS == len(on_disk.results(job))
 
 
+@pytest.mark.parametrize("deployment", DATABASES, indirect=True)
 def test_a_worker_waits_for_a_storage_that_is_not_mounted(
     deployment: Deployment, tiny_model: Path, calm_answers: list[dict[str, Any]]
 ) -> None:
