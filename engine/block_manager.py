@@ -254,6 +254,8 @@ class BlockManager:
             return
         if len(set(table.ids)) != len(table):
             raise InvariantError(f"{name} names a block twice: {table.ids}")
+        if sequence.num_tokens != len(sequence.tokens(0, sequence.num_tokens + 1)):
+            raise InvariantError(f"{name} has not the {sequence.num_tokens} tokens that it counts")
         stored = sequence.num_tokens - bool(sequence.output_token_ids)
         if sequence.whole is not sequence:
             stored = 0  # a beam gets its blocks when they are about to be written

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from engine.blocks import BlockPool
 from engine.swap_space import SwapSpace
@@ -59,7 +59,7 @@ class Counters:
 
     def snapshot(self, pool: BlockPool, swap_space: SwapSpace) -> SchedulerStats:
         return SchedulerStats(
-            **asdict(self),
+            **{name: getattr(self, name) for name in self.__slots__},
             blocks_used=pool.num_used,
             blocks_cached=pool.num_cached,
             blocks_total=pool.num_blocks,

@@ -6,7 +6,8 @@ requests. What is checked how often here:
 - each step: the budget, the counts of places and blocks, and all that is read: each block before a
   chunk holds the digests of exactly this sequence's prefixes;
 - each `every` steps, and at the end: all invariants of the scheduler, whose cost grows with its
-  whole state;
+  whole state. So a broken state is noticed `every` steps after it arose, or sooner
+  (tests/engine/test_scheduler_replay_mutations.py);
 - at a request's end: its answer, token by token, against that of an undisturbed run.
 """
 
@@ -60,8 +61,8 @@ class LedgerDevice:
             blocks[copy.target] = host[copy.source][:]
         for planned in batch.sequences:
             self._check_reads(planned)
-        self.computed_tokens += batch.num_tokens
-        return [token for planned in batch.sequences for token in self._compute(planned)]
+        tokens = map(self._compute, batch.sequences)
+        return [token for token in tokens if token is not None]
 
     def _check_reads(self, planned: ScheduledSequence) -> None:
         own, size, blocks = self._prefixes[planned.request_id], self._size, self._blocks
@@ -77,20 +78,23 @@ class LedgerDevice:
                 f"{planned.request_id} reads a wrong beginning of {block}"
             )
 
-    def _compute(self, planned: ScheduledSequence) -> Iterator[SampledToken]:
+    def _compute(self, planned: ScheduledSequence) -> SampledToken | None:
         own, size = self._prefixes[planned.request_id], self._size
-        assert planned.samples == (planned.end == len(own))
+        last, count = planned.end, len(planned.token_ids)
+        assert planned.samples == (last == len(own))
+        self.computed_tokens += count
         position = planned.start
-        while position < planned.end:
+        while position < last:
             index, offset = divmod(position, size)
-            end = min(planned.end, (index + 1) * size)
+            end = min(last, position - offset + size)
             block = self._blocks[planned.block_table[index]]
             block[offset : offset + end - position] = own[position:end]
             position = end
-        if planned.samples:
-            token = next_token(own[-1])
-            own.append(digest(own[-1], token))
-            yield SampledToken(planned.request_id, token)
+        if not planned.samples:
+            return None
+        token = next_token(own[-1])
+        own.append(digest(own[-1], token))
+        return SampledToken(planned.request_id, token)
 
 
 class Replay:
@@ -177,16 +181,11 @@ def requests(count: int, chance: random.Random, block_size: int) -> Iterator[Req
         yield Request(f"r{number}", prefix + tail, params, chance.choice((0, 0, 0, 1, -1)))
 
 
-def replay(count: int, *, every: int, seed: int = 0) -> Replay:
-    """A pool so small that requests make room for one another, by swapping and by computing again.
-
-    Args:
-        every: steps between two looks at all invariants.
-    """
-    chance, block_size = random.Random(seed), 4
-    config = SchedulerConfig(
+def small_pool() -> SchedulerConfig:
+    """A pool, and a swap space, that the sequences of a full batch have to fight for."""
+    return SchedulerConfig(
         num_blocks=180,
-        block_size=block_size,
+        block_size=4,
         max_num_seqs=64,
         max_num_batched_tokens=512,
         max_model_len=256,
@@ -194,7 +193,16 @@ def replay(count: int, *, every: int, seed: int = 0) -> Replay:
         reserve_growth=False,
         swap_blocks=6,
     )
+
+
+def replay(count: int, *, every: int, seed: int = 0) -> Replay:
+    """A pool so small that requests make room for one another, by swapping and by computing again.
+
+    Args:
+        every: steps between two looks at all invariants.
+    """
+    chance, config = random.Random(seed), small_pool()
     run = Replay(config, SwapCost(), every)
-    run.run(requests(count, chance, block_size), 256, chance)
+    run.run(requests(count, chance, config.block_size), 256, chance)
     run.scheduler.check_invariants()
     return run
