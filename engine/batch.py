@@ -85,7 +85,7 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        return sum(len(s.token_ids) for s in self.sequences)
+        return sum([len(s.token_ids) for s in self.sequences])
 
     def __bool__(self) -> bool:
         return bool(self.sequences)

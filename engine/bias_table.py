@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from engine.device_tensors import floats, integers
 from engine.logit_rules import TokenBias
 from engine.slot_cache import SlotCache
+from kernels.host_tensors import floats, integers
 from kernels.sampling import LogitsProcessor
 from kernels.token_bias import add_token_bias, write_token_bias
 

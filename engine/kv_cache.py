@@ -11,6 +11,7 @@ from engine.blocks import BlockCopy
 from engine.kv_format import KVFormat
 from engine.models.config import ModelConfig
 from kernels.block_copy import copy_blocks
+from kernels.host_tensors import integers
 from kernels.kv_layout import LayerKV
 
 
@@ -71,8 +72,8 @@ class KVCache:
         """Copy whole blocks in all layers, as if at the same moment."""
         if not copies:
             return
-        sources = self._on_device([copy.source for copy in copies])
-        targets = self._on_device([copy.target for copy in copies])
+        sources = integers([copy.source for copy in copies], self.device)
+        targets = integers([copy.target for copy in copies], self.device)
         for layer in self.layers:
             copy_blocks(layer, sources, targets)
 
@@ -88,7 +89,7 @@ class KVCache:
 
     def read_blocks(self, blocks: Sequence[int]) -> torch.Tensor:
         """Copies of whole blocks, as in `empty_blocks`."""
-        ids = self._on_device(blocks)
+        ids = integers(blocks, self.device)
         found = self.empty_blocks(len(blocks))
         for number, layer in enumerate(self.layers):
             for part, stored in enumerate((layer.keys, layer.values)):
@@ -97,13 +98,13 @@ class KVCache:
 
     def write_blocks(self, blocks: Sequence[int], numbers: torch.Tensor) -> None:
         """Overwrite whole blocks with what `read_blocks` gave."""
-        ids = self._on_device(blocks)
+        ids = integers(blocks, self.device)
         for number, layer in enumerate(self.layers):
             for part, stored in enumerate((layer.keys, layer.values)):
                 stored.view(self.num_blocks, -1).index_copy_(0, ids, numbers[:, number, part])
 
     def _on_device(self, blocks: Sequence[int]) -> torch.Tensor:
-        return torch.tensor(blocks, dtype=torch.int64).to(self.device, non_blocking=True)
+        return integers(blocks, self.device)
 
 
 def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:

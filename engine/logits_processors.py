@@ -21,7 +21,6 @@ import torch
 
 from engine.batch import PENDING, ScheduledSequence
 from engine.bias_table import BiasTable
-from engine.device_tensors import floats, integers
 from engine.logit_rules import BannedSequences, LogitRules, TokenBias
 from engine.slot_cache import SlotCache
 from kernels.banned_sequences import (
@@ -30,6 +29,7 @@ from kernels.banned_sequences import (
     NO_TOKEN_MATCHES,
     ban_completions,
 )
+from kernels.host_tensors import floats, integers
 from kernels.penalties import Penalties, TokenCounts, apply_penalties
 from kernels.sampling import LogitsProcessor
 

@@ -16,6 +16,7 @@ from engine.logits_processors import LogitsProcessors
 from engine.step_logprobs import StepLogprobs
 from engine.step_prompts import HiddenRows, StepPrompts
 from kernels.attention_metadata import AttentionMetadata
+from kernels.host_tensors import integers
 from kernels.paged_attention import AttentionPlan, plan_attention
 from kernels.sampling import LogitsProcessor, RowSampling, SamplingMetadata, sample
 
@@ -126,9 +127,11 @@ class Runner:
         allowed: torch.Tensor,
         newest: torch.Tensor | None,
     ) -> SampledRows:
-        rules = SamplingMetadata.build(
-            [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
-        )
+        rules = None
+        if any(s.params.temperature > 0 or s.logit_rules is not None for s in sampling):
+            rules = SamplingMetadata.build(
+                [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
+            )
         # The model's own logits stay as they are: log probabilities are of them.
         processors: Sequence[LogitsProcessor] = ()
         if rules is not None:
@@ -155,41 +158,43 @@ class Runner:
         if all(s.prompt is None for s in batch.sequences):
             return self._logits(inputs), None
         wanted, model = HiddenRows(batch.sequences), self.loaded.model
-        rows = self._to_device(wanted.tokens)
+        rows = integers(wanted.tokens, self.loaded.device)
         hidden = model.hidden_states(
             inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, rows
         )
-        logits = model.logits(hidden[self._to_device(wanted.sampling)])
+        logits = model.logits(hidden[integers(wanted.sampling, self.loaded.device)])
         return logits, wanted.launch(hidden, model.logits, self.loaded.config.vocab_size)
 
     def _inputs(
         self, sequences: tuple[ScheduledSequence, ...], before: LaunchedStep | None = None
     ) -> StepInputs:
+        device = self.loaded.device
         token_ids: list[int] = []
         positions: list[int] = []
         logit_rows: list[int] = []
         samples: list[int] = []
+        shapes: list[tuple[int, int, tuple[int, ...]]] = []
         for s in sequences:
-            token_ids.extend(s.token_ids)
-            positions.extend(range(s.start, s.end))
+            count = len(s.token_ids)
+            if count:  # a fork's logits are those of the sequence before it
+                end = s.start + count
+                token_ids += s.token_ids
+                positions += range(s.start, end)
+                shapes.append((count, end, s.block_table))
+                if s.samples:
+                    logit_rows.append(len(token_ids) - 1)
             if s.samples:
-                # A fork's logits are those of the sequence before it.
-                logit_rows.extend([len(token_ids) - 1] if s.token_ids else ())
                 samples.append(len(logit_rows) - 1)
-        sequences = tuple(s for s in sequences if s.token_ids)
+        query_lens, context_lens, tables = zip(*shapes, strict=True)
         metadata = AttentionMetadata.build(
-            [len(s.token_ids) for s in sequences],
-            [s.end for s in sequences],
-            [s.block_table for s in sequences],
-            self.kv_cache.block_size,
-            self.loaded.device,
+            query_lens, context_lens, tables, self.kv_cache.block_size, device
         )
-        tokens = self._to_device(token_ids)
+        tokens = integers(token_ids, device)
         return StepInputs(
             token_ids=tokens if before is None else before.fill_pending(tokens, sequences),
-            positions=self._to_device(positions),
-            logit_rows=self._to_device(logit_rows),
-            samples=self._to_device(samples) if len(samples) > len(logit_rows) else None,
+            positions=integers(positions, device),
+            logit_rows=integers(logit_rows, device),
+            samples=integers(samples, device) if len(samples) > len(logit_rows) else None,
             plan=plan_attention(
                 metadata,
                 self.kv_cache.layer(0),
@@ -198,9 +203,6 @@ class Runner:
                 batch_invariant=self.loaded.model.batch_invariant,
             ),
         )
-
-    def _to_device(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64).to(self.loaded.device, non_blocking=True)
 
 
 def _logprobs(s: ScheduledSequence) -> int | None:

@@ -10,6 +10,7 @@ import torch
 
 from engine.batch import SampledLogprobs
 from engine.host_copy import HostCopy
+from kernels.host_tensors import integers
 from kernels.logprobs import token_logprobs
 
 
@@ -42,7 +43,7 @@ class StepLogprobs:
         if not wanted:
             return None
         if len(wanted) < len(counts):
-            rows = torch.tensor(list(wanted)).to(logits.device, non_blocking=True)
+            rows = integers(list(wanted), logits.device)
             logits, tokens = logits[rows], tokens[rows]
         found = token_logprobs(logits, tokens, max(wanted.values()))
         values = torch.cat((found.chosen[:, None], found.top), dim=-1)

@@ -8,6 +8,8 @@ from itertools import accumulate
 
 import torch
 
+from kernels.host_tensors import integers
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionMetadata:
@@ -46,15 +48,21 @@ class AttentionMetadata:
         for query_len, context_len, table in zip(
             query_lens, context_lens, block_tables, strict=True
         ):
-            slots.extend(
-                table[position // block_size] * block_size + position % block_size
-                for position in range(context_len - query_len, context_len)
-            )
+            position = context_len - query_len
+            if query_len == 1:  # a shorter way for most sequences of most steps
+                slots.append(table[position // block_size] * block_size + position % block_size)
+                continue
+            while position < context_len:  # block by block
+                index, offset = divmod(position, block_size)
+                first = table[index] * block_size + offset
+                count = min(block_size - offset, context_len - position)
+                slots.extend(range(first, first + count))
+                position += count
         return cls(
             query_starts=(0, *accumulate(query_lens)),
             context_lens=tuple(context_lens),
             block_tables=tuple(map(tuple, block_tables)),
-            slots=torch.tensor(slots, dtype=torch.int64).to(device, non_blocking=True),
+            slots=integers(slots, device),
         )
 
     @property

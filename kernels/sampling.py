@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from kernels.greedy import NO_TOKEN, greedy_tokens
+from kernels.host_tensors import floats, integers
 from kernels.philox import philox_uniform
 
 NOTHING_LEFT = -2
@@ -29,9 +31,10 @@ LogitsProcessor = Callable[[torch.Tensor], None]
 _CPU_CANDIDATES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class RowSampling:
+class RowSampling(NamedTuple):
     """Sampling rules of one row; see `engine.sampling_params` for their meaning.
+
+    A tuple, as a step makes hundreds: a frozen dataclass takes much longer to make.
 
     Attributes:
         processed: whether a processor changes the row's logits.
@@ -91,33 +94,29 @@ class SamplingMetadata:
         cuts = [0 < r.top_k < vocab_size for r in sampled]
         filtered = [i for i, r in enumerate(sampled) if cuts[i] or r.top_p < 1]
         with_min_p = [i for i, r in enumerate(sampled) if r.min_p > 0]
-        integers = torch.tensor(
-            [[r.seed, r.position, r.sample_index] for r in sampled], dtype=torch.int64
-        ).reshape(-1, 3)
-        uniforms = philox_uniform(*integers.unbind(-1))
+        uniforms = philox_uniform(
+            integers([r.seed for r in sampled]),
+            integers([r.position for r in sampled]),
+            integers([r.sample_index for r in sampled]),
+        )
+        top_k = [sampled[i].top_k if cuts[i] else vocab_size for i in filtered]
+        # Rounded probabilities may sum to more than 1; then a top-p of 1 must still keep all.
+        top_p = [sampled[i].top_p if sampled[i].top_p < 1 else 2.0 for i in filtered]
         # A temperature below float32's range would divide by 0.
         smallest = torch.finfo(torch.float32).tiny
         return cls(
-            rows=torch.tensor(order, dtype=torch.int64).to(device, non_blocking=True),
+            rows=integers(order, device),
             order=tuple(order),
-            temperatures=_column([max(r.temperature, smallest) for r in sampled], device),
+            temperatures=floats([max(r.temperature, smallest) for r in sampled], device)[:, None],
             uniforms=uniforms[:, None].to(device, non_blocking=True),
-            filtered=_indices(filtered, device),
-            top_k=torch.tensor(
-                [[sampled[i].top_k if cuts[i] else vocab_size] for i in filtered],
-                dtype=torch.int64,
-            ).to(device, non_blocking=True),
-            # Rounded probabilities may sum to more than 1; then a top-p of 1 must still keep all.
-            top_p=_column(
-                [sampled[i].top_p if sampled[i].top_p < 1 else 2.0 for i in filtered],
-                device,
-                torch.float64,
-            ),
+            filtered=integers(filtered, device) if filtered else None,
+            top_k=integers(top_k, device)[:, None],
+            top_p=floats(top_p, device, torch.float64)[:, None],
             max_top_k=max(
                 (r.top_k for r, cut in zip(sampled, cuts, strict=True) if cut), default=0
             ),
-            min_p_rows=_indices(with_min_p, device),
-            log_min_p=_column([math.log(sampled[i].min_p) for i in with_min_p], device),
+            min_p_rows=integers(with_min_p, device) if with_min_p else None,
+            log_min_p=floats([math.log(sampled[i].min_p) for i in with_min_p], device)[:, None],
         )
 
 
@@ -224,15 +223,3 @@ def _least_among(
     last_kept = (kept.sum(-1, keepdim=True) - 1).clamp_(min=0)
     undecided = width < vocab_size and kept[:, -1].any()
     return best.gather(-1, last_kept), undecided
-
-
-def _indices(values: list[int], device: torch.device) -> torch.Tensor | None:
-    if not values:
-        return None
-    return torch.tensor(values, dtype=torch.int64).to(device, non_blocking=True)
-
-
-def _column(
-    values: list[float], device: torch.device, dtype: torch.dtype = torch.float32
-) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype)[:, None].to(device, non_blocking=True)

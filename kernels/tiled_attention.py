@@ -8,16 +8,18 @@ once then serves all of them. A query with several runs gets its answer from the
 from __future__ import annotations
 
 import ctypes
+import functools
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import torch
 
 from kernels.attention_metadata import AttentionMetadata
 from kernels.attention_tiles import PartialResults, Tile
 from kernels.cpu.library import find
+from kernels.host_tensors import integers
 from kernels.kv_layout import LayerKV
 from kernels.prefix_groups import prefix_groups
 
@@ -37,6 +39,7 @@ _MIN_SHARED_TOKENS = 128
 
 _ADDRESS, _SIZE, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = (_ADDRESS, _ADDRESS, _SIZE, _ADDRESS, _ADDRESS, _FLOAT, _ADDRESS)
+_int32 = functools.partial(integers, dtype=torch.int32)
 
 
 class _Plan(ctypes.Structure):
@@ -84,6 +87,7 @@ class TilePlan:
         cls, tiles: tuple[Tile, ...], partial: PartialResults, kv: LayerKV, num_heads: int
     ) -> TilePlan:
         """Of tiles in the order of their phases."""
+        queries, firsts, ends, blocks, *_ = zip(*tiles, strict=True)
         rows: list[int] = []
         num_queries = num_blocks = 0
         for tile, slot in zip(tiles, partial.slots, strict=True):
@@ -95,19 +99,19 @@ class TilePlan:
         last_phase = tiles[-1].phase
         starts = [bisect_left(tiles, phase, key=_phase) for phase in range(last_phase + 2)]
         tensors = (
-            _integers(rows),
+            _int32(rows),
             *(
-                _integers([number for tile in tiles for number in getattr(tile, name)])
-                for name in ("queries", "firsts", "ends", "blocks")
+                _int32(list(chain.from_iterable(numbers)))
+                for numbers in (queries, firsts, ends, blocks)
             ),
-            _integers(partial.sources),
+            _int32(partial.sources),
             torch.empty(num_slots * num_heads * (-(-kv.head_dim // 16) * 16)),
             torch.empty(num_slots * num_heads),
             torch.empty(num_slots * num_heads),
-            _integers(starts),
-            _integers(list(merges)),
-            _integers([0, *accumulate(map(len, merges.values()))]),
-            _integers([place for places in merges.values() for place in places]),
+            _int32(starts),
+            _int32(list(merges)),
+            _int32([0, *accumulate(map(len, merges.values()))]),
+            _int32([place for places in merges.values() for place in places]),
         )
         addresses = [tensor.data_ptr() for tensor in tensors]
         native = _Plan(
@@ -215,6 +219,8 @@ def _own_tiles(
 
 def _run_tokens(context_len: int, num_tiles: int) -> int:
     """Where to cut the runs of a chunk whose queries make `num_tiles` tiles."""
+    if context_len <= _RUN_TOKENS:
+        return _RUN_TOKENS
     parts = max(1, _ENOUGH_TILES // num_tiles)
     return _RUN_TOKENS * max(1, -(-context_len // (parts * _RUN_TOKENS)))
 
@@ -230,6 +236,8 @@ def _cut(
     run_tokens: int,
 ) -> list[Tile]:
     """Tiles whose runs are no longer than `run_tokens`; none for an empty run."""
+    if 0 < end - start <= run_tokens:
+        return [Tile(queries, firsts, ends, blocks, start, end - start)]
     return [
         Tile(
             queries,
@@ -247,7 +255,3 @@ def _cut(
 
 def _phase(tile: Tile) -> int:
     return tile.phase
-
-
-def _integers(values: Sequence[int]) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.int32)

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kernels.host_tensors import integers
+
 
 def mask_logits(logits: torch.Tensor, rows: Sequence[int], bitmask: npt.NDArray[np.int32]) -> None:
     """Give each token that is not allowed the lowest finite logit.
@@ -29,7 +31,7 @@ def mask_logits(logits: torch.Tensor, rows: Sequence[int], bitmask: npt.NDArray[
     if len(rows) == len(logits):
         logits.masked_fill_(forbidden, least)
         return
-    index = torch.tensor(rows, dtype=torch.int64).to(logits.device, non_blocking=True)
+    index = integers(rows, logits.device)
     logits.index_copy_(0, index, logits.index_select(0, index).masked_fill_(forbidden, least))
 
 
