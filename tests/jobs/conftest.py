@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from jobs.database import Database, upgrade
 from jobs.store import Store
@@ -32,25 +33,40 @@ def migrated_postgres() -> Iterator[str]:
     drop_database(url)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A migrated database without rows, once of each kind."""
-    if request.param == "sqlite":
-        shutil.copy(request.getfixturevalue("migrated_sqlite"), tmp_path / "jobs.db")
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
-    url: str = request.getfixturevalue("migrated_postgres")
-    database = Database(url)
-    StoreUnderTest(database).delete_all()
+@pytest.fixture(scope="session")
+def sqlite_back(tmp_path_factory: pytest.TempPathFactory) -> StoreUnderTest:
+    """On a file that tests replace. To compile statements anew takes longer than to run them."""
+    return StoreUnderTest(Database(f"sqlite:///{tmp_path_factory.mktemp('shared') / 'jobs.db'}"))
+
+
+@pytest.fixture(scope="session")
+def postgresql_back(migrated_postgres: str) -> Iterator[StoreUnderTest]:
+    database = Database(migrated_postgres)
+    yield StoreUnderTest(database)
     database.close()
-    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """A migrated database without rows, once of each kind."""
+    back: StoreUnderTest = request.getfixturevalue(f"{request.param}_back")
+    if request.param == "sqlite":
+        path = Path(back.database.url.database or "")
+        for leftover in path.parent.glob("jobs.db*"):
+            leftover.unlink()
+        shutil.copy(request.getfixturevalue("migrated_sqlite"), path)
+    else:
+        back.delete_all()
+    return back.database.url.render_as_string(hide_password=False)
 
 
 @pytest.fixture
-def back(database_url: str) -> Iterator[StoreUnderTest]:
+def back(request: pytest.FixtureRequest, database_url: str) -> Iterator[StoreUnderTest]:
     """A store with a back door."""
-    database = Database(database_url)
-    yield StoreUnderTest(database)
-    database.close()
+    kind = make_url(database_url).get_backend_name()
+    back: StoreUnderTest = request.getfixturevalue(f"{kind}_back")
+    yield back
+    back.database.close()
 
 
 @pytest.fixture

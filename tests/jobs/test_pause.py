@@ -160,8 +160,8 @@ def test_those_who_poll_see_it(back: StoreUnderTest, store: Store) -> None:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch)
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
+    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
 
 
 def test_the_commands_say_what_they_did(cli: CommandLine) -> None:
