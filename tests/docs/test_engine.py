@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,29 @@ def test_limits_are_those_of_both_copies() -> None:
         "stop": f"up to {parameters.MAX_STOP_STRINGS} texts",
     }.items():
         assert said in ROWS[name][1], name
+
+
+@pytest.mark.parametrize(
+    ("load", "row"),
+    [
+        ("decode", "all rows decode"),
+        ("churn", "rows end and others follow"),
+        ("tight", "the same, where the pool is too small, so that fewer run"),
+    ],
+)
+def test_what_a_step_costs_the_host_is_what_was_measured(load: str, row: str) -> None:
+    found = newest_result("scheduler")["results"][load]["of_the_processor"]
+    assert f"| {row} | {found['fastest_tenth_ms']} | {found['median_ms']} |\n" in PAGE
+
+
+def test_what_the_whole_half_of_the_host_takes_is_what_was_measured() -> None:
+    found = newest_result("host_step")["of_the_processor"]["distinct rows"]
+    whole, plan = (found[part]["fastest_tenth_ms"] for part in ("whole", "attention plan"))
+    assert f": {whole} ms of rows that have nothing in common" in PAGE
+    assert f" {plan} ms of them for the plan" in PAGE
+
+
+def newest_result(benchmark: str) -> Any:
+    """What `python -m benchmarks.<benchmark> --save` wrote last."""
+    results = Path(__file__).parents[2] / "benchmarks" / "results"
+    return json.loads(max(results.glob(f"{benchmark}-*.json")).read_text("utf-8"))
