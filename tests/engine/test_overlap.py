@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -240,6 +241,23 @@ def test_memory_that_runs_out_for_the_tokens_of_a_step(
     monkeypatch.setattr(micro_batches, "_wait", lambda seconds: None)
     assert differing(answers(engine, requests(32, 1)), alone) == []
     assert engine.stats.out_of_memory == engine.stats.steps == len(failures) / 2
+
+
+def test_bad_words_end_with_a_token_that_the_host_does_not_know(
+    folder: Path, overlapped: Any
+) -> None:
+    def answer(engine: Engine, **params: Any) -> tuple[int, ...]:
+        rules = SamplingParams(16, ignore_eos=True, **params)
+        (output,) = engine.generate([Request("r", SYSTEM, rules)])
+        return output.token_ids
+
+    calm = made(folder, overlap=False)
+    plain = answer(calm)
+    banned = tuple(itertools.pairwise(plain))
+    expected = answer(calm, bad_words_ids=banned)
+    assert expected[0] == plain[0]
+    assert expected[1] != plain[1]
+    assert answer(overlapped(folder), bad_words_ids=banned) == expected
 
 
 @pytest.mark.parametrize("overlap", [True, False])
