@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.chaos_record import ChaosRecord
 
@@ -43,7 +45,33 @@ class _NoSkips:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def _is_quick(config: pytest.Config) -> bool:
+    """Whether quick tests alone were asked for."""
+    chosen = str(config.getoption("markexpr")).split()
+    return chosen[:1] == ["quick"] and "or" not in chosen
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run of the quick tests does not import files without any: many load transformers."""
+    if not _is_quick(config) or not collection_path.match("test_*.py"):
+        return None
+    return True if "mark.quick" not in collection_path.read_text("utf-8") else None
+
+
+def _choose_examples(config: pytest.Config) -> None:
+    """How properties are tried: a few examples in a quick run, and on a busy machine as well."""
+    usual = settings()
+    settings.register_profile(
+        "pagemill",
+        usual,
+        max_examples=20 if _is_quick(config) else usual.max_examples,
+        suppress_health_check=[*usual.suppress_health_check, HealthCheck.too_slow],
+    )
+    settings.load_profile("pagemill")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    _choose_examples(config)
     config.pluginmanager.register(_NoSkips(), "no-skips")
     if not hasattr(config, "workerinput"):  # of pytest-xdist, whose controller sees all reports
         record = ChaosRecord(to_file=os.environ.get("CHAOS_SAVE") == "1")

@@ -135,7 +135,6 @@ def test_a_step_that_fails_half_way_counts_nothing_twice(
         grown.output_token_ids.append(2)
 
 
-@pytest.mark.quick
 def test_rows_that_ask_for_the_same_share_a_place(book: LogitRuleBook) -> None:
     asked = [
         SamplingParams(logit_bias=((2, 1.0),), bad_words_ids=((1, 2),), seed=i) for i in range(100)
@@ -148,7 +147,6 @@ def test_rows_that_ask_for_the_same_share_a_place(book: LogitRuleBook) -> None:
     assert processors._penalties._slots.size == 0
 
 
-@pytest.mark.quick
 def test_a_request_of_the_same_id_does_not_inherit_counts(book: LogitRuleBook) -> None:
     asked = SamplingParams(presence_penalty=1.0)
     processors = LogitsProcessors(VOCAB, CPU)
@@ -162,7 +160,6 @@ def test_a_request_of_the_same_id_does_not_inherit_counts(book: LogitRuleBook) -
     assert scores[0].nonzero().tolist() == [[7]]
 
 
-@pytest.mark.quick
 def test_nobody_asks(book: LogitRuleBook) -> None:
     grown = Grown(SamplingParams(), None, (1,))
     assert LogitsProcessors(VOCAB, CPU).prepare([grown.scheduled()] * 3, [0, 2]) == []

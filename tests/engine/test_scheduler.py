@@ -667,7 +667,7 @@ def test_cached_blocks_give_way_to_running_sequences() -> None:
 def test_a_step_looks_at_few_of_many_waiting_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     sim = Simulation(config(max_num_batched_tokens=10, max_num_seqs=4))
     sim.check_every_step = False
-    for number in range(20_000):
+    for number in range(5_000):
         sim.scheduler.add(request(f"r{number}", (*PREFIX, number, 1)))
     looked_at = 0
     look_up = sim.scheduler._blocks.look_up

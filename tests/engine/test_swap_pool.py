@@ -120,8 +120,8 @@ def test_what_a_copy_costs_is_measured_and_changes_nothing() -> None:
 
 def test_a_larger_block_takes_longer() -> None:
     small, large = cache(), cache()
-    wide = tuple(LayerKV.allocate(8, 32, 64, 128, dtype=torch.float32) for _ in range(8))
-    large = KVCache(8, 32, KVFormat(torch.float32), wide)  # 16 MiB a block
+    wide = tuple(LayerKV.allocate(8, 32, 64, 128, dtype=torch.float32) for _ in range(2))
+    large = KVCache(8, 32, KVFormat(torch.float32), wide)  # 4 MiB a block
     assert SwapPool(large, 1).measure() > SwapPool(small, 1).measure()
 
 

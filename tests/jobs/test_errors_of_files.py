@@ -21,8 +21,6 @@ from jobs.storage import Storage
 from jobs.store import Store
 from tests.support.played_job import PlayedJob, Window, add_job
 
-pytestmark = pytest.mark.quick
-
 WINDOWS = [
     Window([[2, 0], [3, 4]], rejected=[1]),
     Window([[6, 5], [7, 8]]),

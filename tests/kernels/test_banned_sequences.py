@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,7 +69,6 @@ def test_the_reference_agrees_with_transformers(
     assert torch.equal(logits, expected)
 
 
-@pytest.mark.quick
 def test_a_row_of_nan_stays_one_and_harms_no_other() -> None:
     scores = torch.zeros(2, VOCAB)
     scores[0] = torch.nan

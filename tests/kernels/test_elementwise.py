@@ -15,7 +15,6 @@ from kernels.rms_norm import add_rms_norm, rms_norm
 from kernels.rope import apply_rope, rope_cos_sin
 from kernels.silu_and_mul import silu_and_mul
 
-pytestmark = pytest.mark.quick
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 

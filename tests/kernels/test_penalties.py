@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,7 +76,6 @@ def test_penalties_are_those_of_the_references(
     assert torch.equal(scores[others], logits[others])
 
 
-@pytest.mark.quick
 def test_a_repetition_penalty_alone_is_bitwise_that_of_transformers() -> None:
     logits = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(1)) * 9
     prompt, answer = [1, 2, 3, 3], [4, 5, 5]
@@ -89,7 +87,6 @@ def test_a_repetition_penalty_alone_is_bitwise_that_of_transformers() -> None:
     assert torch.equal(scores, expected)
 
 
-@pytest.mark.quick
 def test_banned_tokens_stay_banned() -> None:
     scores = torch.full((1, VOCAB), -torch.inf)
     scores[0, 5] = 1.0
@@ -99,7 +96,6 @@ def test_banned_tokens_stay_banned() -> None:
     assert scores[0].isfinite().nonzero().tolist() == [[5]]
 
 
-@pytest.mark.quick
 def test_the_same_token_may_be_counted_twice_at_once() -> None:
     counts = counted([[], [7]], [[3, 3, 3], [3]], [1, 0])
     counts.add(flat([1, 0], [[3], [9]]))

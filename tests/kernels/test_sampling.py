@@ -38,13 +38,11 @@ def draw(logits: torch.Tensor, rules: list[RowSampling]) -> list[int]:
     return sample(logits, SamplingMetadata.build(rules, logits.shape[-1], CPU)).tolist()
 
 
-@pytest.mark.quick
 def test_greedy_takes_the_lowest_id_of_equal_logits() -> None:
     logits = torch.tensor([[0.0, 3.0, 1.0, 3.0], [2.0, 2.0, 2.0, 2.0], [-5.0, -4.0, -3.0, -3.0]])
     assert draw(logits, [rule(temperature=0)] * 3) == [1, 0, 2]
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_a_row_that_is_not_finite_gets_no_token_and_harms_no_other(
@@ -94,7 +92,6 @@ def test_filters_keep_what_those_of_transformers_keep(vocab_size: int, spread: f
         torch.testing.assert_close(ours[row], expected, rtol=2e-3, atol=2e-5)
 
 
-@pytest.mark.quick
 def test_tokens_that_tie_with_the_last_one_kept_are_kept() -> None:
     logits = torch.tensor([[1.0, 4.0, 1.0, 4.0, 4.0]]).repeat(2, 1)
     rules = [rule(top_k=2), rule(top_p=0.4)]
@@ -102,7 +99,6 @@ def test_tokens_that_tie_with_the_last_one_kept_are_kept() -> None:
     assert kept.tolist() == [[False, True, False, True, True]] * 2
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("uniform", "expected"), [(0.0, 1), (1 - 2.0**-53, 3)])
 def test_the_ends_of_the_unit_interval_give_no_filtered_token(
     uniform: float, expected: int
@@ -179,7 +175,6 @@ def test_a_rows_token_does_not_depend_on_the_batch(
     assert all(0 <= token < vocab_size for token in together)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("temperature", [1e-320, 1e-30, 1e-5])
 def test_a_temperature_near_zero_is_greedy(temperature: float) -> None:
     logits = torch.randn(20, 100, generator=torch.Generator().manual_seed(2)) * 50
@@ -188,7 +183,6 @@ def test_a_temperature_near_zero_is_greedy(temperature: float) -> None:
     )
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_logits_are_sampled_in_float32(dtype: torch.dtype) -> None:
     logits = torch.randn(50, 200, generator=torch.Generator().manual_seed(3)).to(dtype)

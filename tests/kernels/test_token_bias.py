@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +10,6 @@ from transformers import NoBadWordsLogitsProcessor, SequenceBiasLogitsProcessor
 from kernels.token_bias import add_token_bias, write_token_bias
 
 VOCAB = 40
-
-pytestmark = pytest.mark.quick
 
 
 @settings(deadline=None, max_examples=50)
