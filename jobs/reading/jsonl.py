@@ -150,6 +150,9 @@ class JsonLines:
 
 
 _FEW_KEYS = 64
+# The last escape of a string, and what follows up to the colon that makes it a key. From each
+# escape it looks no further than to the next one, so the time is linear.
+_ESCAPED_KEY = re.compile(rb'\\.[^"\\]*"\s*:', re.DOTALL)
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
@@ -172,7 +175,8 @@ def repeated_keys(line: bytes, fields: Mapping[str, Any]) -> list[tuple[str, ...
     """Keys that the object on a line has more than once: `("prompt",)`, `("body", "prompt")`.
 
     A parser keeps one of two equal keys in silence. A second look is for lines only in which
-    a key's text stands twice, or which have more keys than it pays to search for.
+    a key's text stands twice, or a key is written with escapes (`"pr\\u006fmpt"`), or which have
+    more keys than it pays to search for.
 
     Args:
         fields: the object, as `parse_object` read it.
@@ -182,7 +186,7 @@ def repeated_keys(line: bytes, fields: Mapping[str, Any]) -> list[tuple[str, ...
     """
     body = fields.get("body") if is_batch_line(fields) else None
     keys = (*fields, *body) if isinstance(body, dict) else tuple(fields)
-    if len(keys) <= _FEW_KEYS and not _stand_twice(line, keys):
+    if len(keys) <= _FEW_KEYS and not (_stand_twice(line, keys) or _ESCAPED_KEY.search(line)):
         return []
     return _duplicates(line, body is not None)
 
