@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from jobs import layout
-from jobs.errors import OutputNotReady
+from jobs.errors import OutputError, OutputNotReady
 from jobs.gather import gathered
 from jobs.job_folder import JobFolder
 from jobs.manifest import read_manifest
 from jobs.parts import job_schema, read_groups
-from jobs.records import ChunkRecord, JobRecord
+from jobs.records import ChunkRecord, JobRecord, WindowSpec
+from jobs.row_order import RowOrder
 from jobs.states import JobState
 from jobs.storage import Storage
 from jobs.store import Store
@@ -77,13 +79,38 @@ class PartialOutput:
         for chunk in self._store.chunks(job.id, job.version):
             chunks.setdefault(chunk.window, []).append(chunk)
         for record in self._store.windows(job.id, job.version):
-            if record.merged is not None:
-                yield from read_groups(self._folder, record.merged, self.schema, columns)
-                continue
-            ours = chunks.get(record.window.ordinal, [])
-            with gathered(self._folder, record.window, ours, job.version, job.model) as order:
-                for group in order.groups():
+            with ExitStack() as stack:
+                ours = chunks.get(record.window.ordinal, [])
+                source = record.merged or self._gather(stack, record.window, ours)
+                if isinstance(source, str):
+                    yield from read_groups(self._folder, source, self.schema, columns)
+                    continue
+                for group in source.groups():
                     yield group if columns is None else group.select(columns)
+
+    def _gather(
+        self, stack: ExitStack, window: WindowSpec, chunks: Sequence[ChunkRecord]
+    ) -> RowOrder | str:
+        """The rows of a window, or its file, if it has been merged meanwhile.
+
+        When the job has ended, the spools are removed that the rows were in until then.
+        """
+        try:
+            rows = gathered(self._folder, window, chunks, self.version, self.job.model)
+            order = stack.enter_context(rows)
+        except OutputError:
+            merged = self._merged_meanwhile(window)
+            if merged is None:
+                raise
+            return merged
+        return self._merged_meanwhile(window) or order
+
+    def _merged_meanwhile(self, window: WindowSpec) -> str | None:
+        now = self._store.job(self.job.id)
+        if now.version == self.version and not now.state.terminal:
+            return None
+        records = self._store.windows(now.id, self.version)
+        return next(r.merged for r in records if r.window.ordinal == window.ordinal)
 
 
 def open_version(storage: Storage, job: JobRecord, version: int | None = None) -> PublishedVersion:

@@ -12,10 +12,12 @@ import pytest
 
 from jobs.errors import OutputError, OutputNotReady, StorageError
 from jobs.finalize import drive
+from jobs.job_folder import JobFolder
 from jobs.results import OutputRows, open_partial, open_version
 from jobs.retry import plan_retry
 from jobs.schema import OUTPUT
 from jobs.storage import Storage
+from jobs.store import Store
 from tests.support.played_job import PlayedJob, Window, add_job, sqlite_store
 
 pytestmark = pytest.mark.quick
@@ -100,6 +102,32 @@ def test_partial_output_of_a_retry_shows_new_answers_and_none_of_the_old_errors(
 
     assert indices(partial(job)) == [1, 2, 3, 4]
     assert len(indices(open_version(job.storage, job.store.job(job.id)))) == 6
+
+
+@pytest.mark.parametrize("moment", ["windows", "files", "open"])
+def test_no_row_vanishes_from_partial_output_when_the_job_ends_meanwhile(
+    job: PlayedJob, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The spool that it is about to read is removed then."""
+    lease = job.claim()
+    job.spool(lease, job.rows_of(lease))
+    place = Store if moment == "windows" else JobFolder
+    real, ends = getattr(place, moment), [True]
+
+    def call(self: Any, *arguments: Any) -> Any:
+        found = real(self, *arguments)
+        spools = moment == "windows" or str(arguments[0]).startswith("_spool/")
+        if spools and ends and ends.pop():
+            job.finish(lease)
+            job.finish_all()
+            drive(job.store, job.storage, "me")
+            assert not job.storage.job(job.id).exists(f"_spool/{lease.chunk_id}")
+        return found
+
+    rows = partial(job)
+    monkeypatch.setattr(place, moment, call)
+    assert indices(rows) == [0, 1, 2, 3, 4, 5]
+    assert not ends
 
 
 def test_partial_output_of_a_failed_job_is_what_was_finished(
