@@ -1,5 +1,7 @@
 """One try of a merge or of a finalization: its lease is kept, and its failure has consequences.
 
+Those of a chunk's failure in a worker are the same (`failed_for_good`).
+
 OutputError             the files are at fault: the job is failed
 the rest of JobsError,  what is around us is at fault, and that may pass: the job says what it
 OSError, MemoryError    waits for, and is tried again
@@ -22,7 +24,7 @@ from jobs.errors import (
     OutputError,
     StorageUnavailable,
 )
-from jobs.records import MergeLease
+from jobs.records import ChunkLease, MergeLease
 from jobs.storage import Storage
 from jobs.store import Store
 
@@ -61,11 +63,21 @@ def attempt(
             raise
         except Exception as error:
             _let_go(store, lease)
-            if not _may_pass(error) and _failed_too_often(store, lease, error):
+            if failed_for_good(store, lease, error):
                 return 0
-            _tell_wait(store, lease, error)
             raise
     return 0
+
+
+def failed_for_good(store: Store, lease: MergeLease | ChunkLease, error: Exception) -> bool:
+    """Tell the job that a try failed: it waits for another one, unless there were too many.
+
+    Returns whether the job has failed: nobody foresaw the error, and it came again and again.
+    """
+    if not _may_pass(error) and _failed_too_often(store, lease, error):
+        return True
+    _tell_wait(store, lease, error)
+    return False
 
 
 _KEPT = "What was answered is kept: `pagemill results {} --partial` reads it"
@@ -113,7 +125,7 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, (JobsError, MemoryError))
 
 
-def _failed_too_often(store: Store, lease: MergeLease, error: Exception) -> bool:
+def _failed_too_often(store: Store, lease: MergeLease | ChunkLease, error: Exception) -> bool:
     """Count an error that nobody foresaw; fails the job if there were too many."""
     said = _in_words(error)
     times = store.count_failure(lease, said)
@@ -146,7 +158,7 @@ def _let_go(store: Store, lease: MergeLease) -> None:
         store.let_go(lease)
 
 
-def _tell_wait(store: Store, lease: MergeLease, error: Exception) -> None:
+def _tell_wait(store: Store, lease: MergeLease | ChunkLease, error: Exception) -> None:
     if isinstance(error, StorageUnavailable):
         what = error.waits_for
     else:
@@ -157,7 +169,11 @@ def _tell_wait(store: Store, lease: MergeLease, error: Exception) -> None:
 
 
 def _fail(
-    store: Store, lease: MergeLease, code: str, message: str, traced: Exception | None = None
+    store: Store,
+    lease: MergeLease | ChunkLease,
+    code: str,
+    message: str,
+    traced: Exception | None = None,
 ) -> None:
     extra = {"event": "job_failed", "job_id": lease.job_id}
     log.error("job %s: %s", lease.job_id, message, extra=extra, exc_info=traced)

@@ -12,6 +12,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from engine.messages import Ready
+from jobs.attempts import failed_for_good
 from jobs.errors import DatabaseError, OutputError, StorageUnavailable
 from jobs.job_folder import JobFolder
 from jobs.parts import read_chunk_input, write_part
@@ -100,12 +101,14 @@ class Attempt:
                 self._log.warning("fenced: %s", error, extra={"event": "chunk_fenced"})
                 return Outcome.FENCED
             self._log.error("%s", error, extra={"event": "chunk_failed"})
-        except Exception:
+        except Exception as error:
             # The lease is left to run out: to hand the chunk back at once would only bring it
             # back at once. What was spooled stays; the next worker starts from there.
             self._log.exception(
                 "failed here; its lease is left to run out", extra={"event": "chunk_failed"}
             )
+            if not isinstance(error, DatabaseError):
+                failed_for_good(self._means.store, lease, error)
         return Outcome.FAILED
 
     def _read_and_run(self) -> Outcome:
@@ -146,6 +149,7 @@ class Attempt:
             outcome = self._end(run, table)
         except Exception:
             trials.end()
+            self._spool(run)
             raise
         finally:
             means.bridge.abort(run.unfinished())

@@ -35,6 +35,11 @@ class ChunkLease:
     seed: int
     priority: int
 
+    @property
+    def step(self) -> str:
+        """What it is the right to do, in words."""
+        return f"answering chunk {self.ordinal}"
+
 
 @dataclass(frozen=True, slots=True)
 class MergeLease:

@@ -8,12 +8,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RowErrorInfo:
-    """Why a row has no answer; `line` is the 1-based line (JSONL) or row (Parquet) of the input."""
+    """Why a row has no answer; `line` is the 1-based line (JSONL) or row (Parquet) of the input.
+
+    Messages quote what templates and libraries say. Half a surrogate pair in one, which no file
+    takes, becomes a backslash escape.
+    """
 
     code: str
     message: str
     line: int | None = None
     field: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", _storable(self.message))
+        if self.field is not None:
+            object.__setattr__(self, "field", _storable(self.field))
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,8 +238,8 @@ class Store(Work, JobLife):
         """
         return self._database.transact(lambda c: finalize.fail_job(c, job_id, code, message, lease))
 
-    def count_failure(self, lease: MergeLease, error: str) -> int:
-        """Write down that a merge or a finalization failed in a way that nobody foresaw.
+    def count_failure(self, lease: MergeLease | ChunkLease, error: str) -> int:
+        """Write down that the work under a lease failed in a way that nobody foresaw.
 
         Returns:
             How often this step of the job's version has failed so by now, whoever tried it; 0 if

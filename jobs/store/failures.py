@@ -1,4 +1,4 @@
-"""Merges and finalizations that failed with an error that nobody foresaw, or never ended.
+"""Steps of a job that failed with an error that nobody foresaw, or never ended.
 
 How often is counted in the job's events, so that the number outlives the processes that tried,
 and people see it.
@@ -11,13 +11,13 @@ from dataclasses import replace
 from sqlalchemy import Connection, func, select
 
 from jobs.errors import JobNotFound
-from jobs.records import MergeLease
+from jobs.records import ChunkLease, MergeLease
 from jobs.store import events
 from jobs.store.moves import lock_job
 from jobs.tables import events as events_table
 
 
-def count_failure(connection: Connection, lease: MergeLease, error: str) -> int:
+def count_failure(connection: Connection, lease: MergeLease | ChunkLease, error: str) -> int:
     """Write down a failure; returns how many there were of this step, 0 if the job is gone."""
     try:
         lock_job(connection, lease.job_id)
@@ -41,11 +41,11 @@ def note_former(connection: Connection, lease: MergeLease, former: str | None) -
     return replace(lease, never_ended=never_ended, former=former)
 
 
-def _of_step(lease: MergeLease) -> str:
+def _of_step(lease: MergeLease | ChunkLease) -> str:
     return f"version {lease.version}, {lease.step}: "
 
 
-def _count(connection: Connection, lease: MergeLease, event: str) -> int:
+def _count(connection: Connection, lease: MergeLease | ChunkLease, event: str) -> int:
     return connection.execute(
         select(func.count()).where(
             events_table.c.job_id == lease.job_id,
