@@ -10,7 +10,7 @@ from typing import TypedDict
 import numpy as np
 
 from engine.batch import SampledLogprobs
-from engine.prompt_work import PromptPiece
+from engine.prompt_work import STATE_UNITS, PromptPiece
 from engine.request import FinishReason, ScoreOutput, TokenLogprob
 from engine.sequence import Sequence as RunningSequence
 from engine.task import Embed, Pooling, Score
@@ -53,15 +53,17 @@ def embedding(pieces: Sequence[PromptPiece], tokens: int, task: Embed) -> array[
     """The pooled vector, [hidden_size], float32.
 
     Args:
-        pieces: sums of hidden states; of one position where the last token is wanted.
+        pieces: sums of hidden states; of one position where the last token is wanted. Nothing is
+            rounded when they are added up (see `STATE_UNITS`).
         tokens: of the whole text.
     """
     vector = np.zeros(len(pieces[0].values), np.float64)
     for piece in pieces:
-        vector += np.frombuffer(piece.values, np.float32)
+        vector += np.frombuffer(piece.values, np.float64)
+    vector /= STATE_UNITS
     if task.pooling is Pooling.MEAN:
         vector /= tokens
-    length = np.linalg.norm(vector)
+    length = math.sqrt(math.fsum(vector * vector))
     if task.normalize and length > 0:
         vector /= length
     return array("f", vector.astype(np.float32).tobytes())

@@ -14,6 +14,10 @@ from dataclasses import dataclass, replace
 
 from engine.task import Pooling
 
+# Hidden states are added up as whole numbers of so many a unit, in float64. Their sums are exact up
+# to 2**53, which 8,192 tokens do not reach whose states stay under 256; each loses 2**-33 at most.
+STATE_UNITS = 2.0**32
+
 
 @dataclass(frozen=True, slots=True)
 class PromptWork:
@@ -49,7 +53,8 @@ class PromptPiece:
     Attributes:
         end: one past the last of the positions.
         values: float32, [positions, 1 + k]: log probabilities of the token after each position,
-            then of the k likeliest ones. Of pooling, [hidden_size]: the sum of hidden states.
+            then of the k likeliest ones. Of pooling, float64, [hidden_size]: the sum of hidden
+            states, times `STATE_UNITS`.
         top_ids: int32, [positions, k], the likeliest tokens, best first.
         is_greedy: whether the token after each position is the one that greedy sampling takes.
     """

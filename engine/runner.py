@@ -163,7 +163,13 @@ class Runner:
             inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, rows
         )
         logits = model.logits(hidden[integers(wanted.sampling, self.loaded.device)])
-        return logits, wanted.launch(hidden, model.logits, self.loaded.config.vocab_size)
+        prompts = wanted.launch(
+            hidden,
+            model.logits,
+            self.loaded.config.vocab_size,
+            batch_invariant=model.batch_invariant,
+        )
+        return logits, prompts
 
     def _inputs(
         self, sequences: tuple[ScheduledSequence, ...], before: LaunchedStep | None = None

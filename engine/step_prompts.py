@@ -12,7 +12,8 @@ import torch
 
 from engine.batch import NAN_LOGITS, SampledToken, ScheduledSequence
 from engine.host_copy import HostCopy
-from engine.prompt_work import PromptPiece, PromptWork
+from engine.prompt_work import STATE_UNITS, PromptPiece, PromptWork
+from engine.task import Pooling
 from kernels.greedy import NO_TOKEN, greedy_tokens
 from kernels.logprobs import token_logprobs
 
@@ -69,18 +70,26 @@ class HiddenRows:
             self.tokens.extend(first + position - sequence.start for position in positions)
             self._parts.append(_Part(index, work, rows, positions))
 
-    def launch(self, hidden: torch.Tensor, to_logits: ToLogits, vocab_size: int) -> StepPrompts:
+    def launch(
+        self,
+        hidden: torch.Tensor,
+        to_logits: ToLogits,
+        vocab_size: int,
+        *,
+        batch_invariant: bool = False,
+    ) -> StepPrompts:
         """Start to compute what the prompts want, without waiting for it.
 
         Args:
             hidden: [len(tokens), hidden_size], after the final norm.
             to_logits: from some of these rows to [rows, vocab_size].
+            batch_invariant: equal rows are to give equal bits, whatever is beside them.
         """
         scored = [part for part in self._parts if part.work.pooling is None]
         pooled = [part for part in self._parts if part.work.pooling is not None]
         return StepPrompts(
             scored,
-            _logprobs(scored, hidden, to_logits, vocab_size) if scored else None,
+            _logprobs(scored, hidden, to_logits, vocab_size, batch_invariant) if scored else None,
             pooled,
             _sums(pooled, hidden) if pooled else None,
         )
@@ -92,7 +101,7 @@ class StepPrompts:
     Args:
         logprobs: [rows of `scored`, 2 + 2k], int32: the token that greedy sampling takes, the bits
             of 1 + k log probabilities, k token ids.
-        sums: [len(pooled), hidden_size], float32.
+        sums: [len(pooled), hidden_size], float64; see `_sums`.
     """
 
     def __init__(
@@ -117,7 +126,7 @@ class StepPrompts:
         if self._sums is not None:
             for part, vector in zip(self._pooled, self._sums.wait().numpy(), strict=True):
                 finite = bool(np.isfinite(vector).all())
-                values = array("f", vector.tobytes())
+                values = array("d", vector.tobytes())
                 pieces[part.index] = (
                     PromptPiece(part.positions.stop, values, array("i")) if finite else None
                 )
@@ -125,7 +134,11 @@ class StepPrompts:
 
 
 def _logprobs(
-    parts: Sequence[_Part], hidden: torch.Tensor, to_logits: ToLogits, vocab_size: int
+    parts: Sequence[_Part],
+    hidden: torch.Tensor,
+    to_logits: ToLogits,
+    vocab_size: int,
+    batch_invariant: bool,
 ) -> torch.Tensor:
     """What `StepPrompts` calls `logprobs`, computed in slices of at most `MAX_LOGITS` logits."""
     at_once = max(1, MAX_LOGITS // vocab_size)
@@ -133,23 +146,42 @@ def _logprobs(
     targets = torch.tensor([part.work.tokens[p + 1] for part in parts for p in part.positions])
     rows, targets = (t.to(hidden.device, non_blocking=True) for t in (rows, targets))
     most = max(part.work.logprobs or 0 for part in parts)
-    packed: list[torch.Tensor] = []
+    found: list[torch.Tensor] = []
     for at in range(0, len(rows), at_once):
         some = slice(at, at + at_once)
         logits = to_logits(hidden[rows[some]])
-        found = token_logprobs(logits, targets[some], most)
-        values = torch.cat((found.chosen[:, None], found.top), dim=-1).view(torch.int32)
-        best = greedy_tokens(logits)[:, None].int()
-        packed.append(torch.cat((best, values, found.top_ids.int()), dim=-1))
-    return torch.cat(packed)
+        # Torch's sums and exponentials may depend on the number of rows.
+        together = 1 if batch_invariant else len(logits)
+        found += [
+            _packed(logits[i : i + together], targets[some][i : i + together], most)
+            for i in range(0, len(logits), together)
+        ]
+    return torch.cat(found)
+
+
+def _packed(logits: torch.Tensor, targets: torch.Tensor, most: int) -> torch.Tensor:
+    """What `StepPrompts` calls `logprobs`, of the rows of `logits`."""
+    found = token_logprobs(logits, targets, most)
+    values = torch.cat((found.chosen[:, None], found.top), dim=-1).view(torch.int32)
+    best = greedy_tokens(logits)[:, None].int()
+    return torch.cat((best, values, found.top_ids.int()), dim=-1)
 
 
 def _sums(parts: Sequence[_Part], hidden: torch.Tensor) -> torch.Tensor:
-    """Hidden states of each part added up in float32, in the order of the tokens."""
+    """Hidden states of each part times `STATE_UNITS`, added up in float64: [parts, hidden_size].
+
+    Where several are added they are rounded to whole numbers first. Sums of those are exact, so
+    they do not depend on the pieces in which a prompt was computed.
+    """
     rows = torch.tensor([row for part in parts for row in part.rows])
     lengths = torch.tensor([len(part.rows) for part in parts])
     rows, lengths = (t.to(hidden.device, non_blocking=True) for t in (rows, lengths))
-    states = hidden[rows].float()
+    states = hidden[rows].double().mul_(STATE_UNITS)
+    at = 0
+    for part in parts:
+        if part.work.pooling is Pooling.MEAN:
+            states[at : at + len(part.rows)].round_()
+        at += len(part.rows)
     return torch.segment_reduce(states, "sum", lengths=lengths, axis=0, unsafe=True)
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from engine.core import Engine
-from engine.micro_batches import MicroBatches
 from engine.request import FinishReason, Request, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.task import Embed, Pooling
@@ -114,7 +113,7 @@ def test_steps_that_run_out_of_memory(
             raise MemoryError
         return execute(batch)
 
-    monkeypatch.setattr(engine, "_steps", MicroBatches(short, lambda copies: None, 512))
+    monkeypatch.setattr(engine.runner, "execute", short)
     found = answers(engine, requests(TEXTS[:3]))
     for request in requests(TEXTS[:3]):
         check(tiny, request, found[request.request_id])
