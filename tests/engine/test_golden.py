@@ -7,13 +7,17 @@ models of every family are in `test_families.py`.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.request import FinishReason, Request
 from engine.sampling_params import SamplingParams
-from tests.support.golden import near_ties, references
+from tests.support.golden import Reference, near_ties, references
+from tests.support.once import made_once
 from tests.support.tiny_model import build_tiny_model
 
 MAX_TOKENS = 20
@@ -33,17 +37,16 @@ RAW = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def smollm2():
-    """The real model in transformers, and 40 prompts of 1 to about 700 tokens."""
+def asked_of_transformers(folder: Path) -> None:
+    """40 prompts of 1 to about 700 tokens, and what transformers answers to them, in a file."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from engine.loading import resolve_model
 
-    folder = resolve_model("smollm2-135m").path
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    source = resolve_model("smollm2-135m").path
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
 
     def chat(system: str, question: str) -> list[int]:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
@@ -58,7 +61,17 @@ def smollm2():
     prompts += [chat(SYSTEM + " " + SYSTEM * n, QUESTIONS[n % 8]) for n in (1, 3, 6, 8)]
     prompts += [[t] for t in prompts[1][:1]]
     eos = sorted(tokenizer.convert_tokens_to_ids([tokenizer.eos_token]))
-    return prompts, references(model, prompts, MAX_TOKENS, eos)
+    found = references(model, prompts, MAX_TOKENS, eos, at_once=4)
+    answers = [(reference.token_ids, reference.margins) for reference in found]
+    (folder / "answers.json").write_text(json.dumps([prompts, answers]))
+
+
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory):
+    """Prompts, and what the real model answers to them in transformers."""
+    folder = made_once(tmp_path_factory, "smollm2-references", asked_of_transformers)
+    prompts, found = json.loads((folder / "answers.json").read_text())
+    return prompts, [Reference(tuple(tokens), tuple(margins)) for tokens, margins in found]
 
 
 def answers(engine, prompts, **params):
@@ -123,8 +136,6 @@ def test_smollm2_again_from_a_warm_cache(smollm2):
 
 
 def test_every_eos_id_of_the_generation_config_stops(tmp_path):
-    import json
-
     folder = build_tiny_model(tmp_path)
     prompt = list(b"The answer is")
     free = engine_of(folder)

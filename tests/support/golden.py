@@ -23,32 +23,53 @@ class Reference:
 
 
 def references(
-    model: Any, prompts: Iterable[Sequence[int]], max_new_tokens: int, eos: list[int] | None
+    model: Any,
+    prompts: Iterable[Sequence[int]],
+    max_new_tokens: int,
+    eos: list[int] | None,
+    at_once: int = 1,
 ) -> list[Reference]:
-    """Greedy answers, each prompt alone; `eos=None` never stops early."""
+    """Greedy answers of `generate`.
+
+    Args:
+        eos: ids that end an answer; None never stops early.
+        at_once: prompts of a batch, in which the shorter ones are padded on the left. More than
+            one spares a model of some size to be read from memory for each prompt by itself.
+    """
+    asked = [list(prompt) for prompt in prompts]
+    by_length = sorted(range(len(asked)), key=lambda number: len(asked[number]))
+    found: dict[int, Reference] = {}
+    for start in range(0, len(asked), at_once):
+        batch = by_length[start : start + at_once]
+        answers = _of_a_batch(model, [asked[i] for i in batch], max_new_tokens, eos)
+        found.update(zip(batch, answers, strict=True))
+    return [found[number] for number in range(len(asked))]
+
+
+def _of_a_batch(
+    model: Any, prompts: list[list[int]], max_new_tokens: int, eos: list[int] | None
+) -> list[Reference]:
     import torch
 
-    found = []
-    for prompt in prompts:
-        ids = torch.tensor([list(prompt)])
-        done = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            eos_token_id=eos,
-            pad_token_id=0,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-        best = [step[0].topk(2).values for step in done.logits]
-        found.append(
-            Reference(
-                tuple(done.sequences[0, ids.shape[1] :].tolist()),
-                tuple((two[0] - two[1]).item() for two in best),
-            )
-        )
-    return found
+    length = max(map(len, prompts))
+    done = model.generate(
+        torch.tensor([[0] * (length - len(p)) + p for p in prompts]),
+        attention_mask=torch.tensor([[0] * (length - len(p)) + [1] * len(p) for p in prompts]),
+        max_new_tokens=max_new_tokens,
+        do_sample=False,
+        eos_token_id=eos,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    best = torch.stack([step.topk(2).values for step in done.logits], dim=1)
+    margins = (best[..., 0] - best[..., 1]).tolist()
+    answers = []
+    for tokens, apart in zip(done.sequences[:, length:].tolist(), margins, strict=True):
+        ends = (at for at, token in enumerate(tokens, 1) if token in (eos or ()))
+        end = next(ends, len(tokens))  # what follows is padding, where others went on
+        answers.append(Reference(tuple(tokens[:end]), tuple(apart[:end])))
+    return answers
 
 
 def near_ties(
