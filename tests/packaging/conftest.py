@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.once import made_once
 from tests.support.wheels import build_wheel, copy_of_the_source
 
 SHELLS = ("bash", "zsh", "fish")
@@ -51,4 +52,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(source, tmp_path_factory.mktemp("dist"))
+    folder = made_once(tmp_path_factory, "dist", lambda into: build_wheel(source, into))
+    (built,) = folder.glob("*.whl")
+    return built

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import platform
 import re
 import shutil
@@ -22,7 +23,7 @@ from packaging.utils import canonicalize_name
 
 import jobs
 from kernels.cpu.build import VARIANTS
-from tests.support.wheels import ROOMS, build_wheel
+from tests.support.wheels import ROOMS, UNCOMPILED, build_wheel
 
 # Not imported by us, but by what we import, which does not ask for them itself.
 IMPORTED_BY_OTHERS = {
@@ -148,15 +149,25 @@ def test_extras_are_those_that_the_documentation_names(metadata, source):
         assert f"`{extra}`" in page
 
 
-def test_a_wheel_from_the_source_distribution_is_the_same(names, source, tmp_path):
+def without_optimization(folder: Path) -> Path:
+    """A compiler that is quick, for what is never run."""
+    compiler = folder / "quick-g++"
+    compiler.write_text('#!/bin/sh\nexec g++ "$@" -O0\n')
+    compiler.chmod(0o755)
+    return compiler
+
+
+def test_a_wheel_from_the_source_distribution_is_the_same(names, source, tmp_path, monkeypatch):
     build = "import sys, setuptools.build_meta as b; b.build_sdist(sys.argv[1])"
     subprocess.run(
         [sys.executable, "-c", build, str(tmp_path)],
-        cwd=source, check=True, capture_output=True, timeout=120,
+        cwd=source, check=True, capture_output=True, timeout=120, env=os.environ | UNCOMPILED,
     )  # fmt: skip
     (packed,) = tmp_path.glob("pagemill-*.tar.gz")
     with tarfile.open(packed) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
+    for name in ("CC", "CXX"):
+        monkeypatch.setenv(name, str(without_optimization(tmp_path)))
     with zipfile.ZipFile(build_wheel(unpacked, tmp_path / "dist")) as archive:
         assert set(archive.namelist()) == names

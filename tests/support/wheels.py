@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+# What a build imports from the source leaves no compiled file there.
+UNCOMPILED = {"PYTHONDONTWRITEBYTECODE": "1"}
 ROOMS = ("engine", "jobs", "kernels", "migrations", "worker")
 
 
 def pip(*arguments: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments],
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=300, env=os.environ | UNCOMPILED,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.args}\n{done.stdout}\n{done.stderr}"
 
