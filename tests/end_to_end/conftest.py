@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from tests.support.crashes import answers_in_calm
 from tests.support.deployment import BACKENDS, Deployment, deployed
+from tests.support.once import made_once
 from tests.support.tiny_model import build_tiny_model
 
 
@@ -21,7 +23,14 @@ def calm_answers(
     tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
     """What the rows of `tests.support.crashes` are answered when nothing is killed."""
-    return answers_in_calm(tmp_path_factory.mktemp("calm"), tiny_model)
+
+    def make(folder: Path) -> None:
+        answers = answers_in_calm(folder / "home", tiny_model)
+        (folder / "answers.json").write_text(json.dumps(answers))
+
+    folder = made_once(tmp_path_factory, "calm", make)
+    found: list[dict[str, Any]] = json.loads((folder / "answers.json").read_text())
+    return found
 
 
 @pytest.fixture
