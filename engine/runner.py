@@ -13,6 +13,7 @@ from engine.kv_cache import KVCache
 from engine.launched_step import LaunchedStep, SampledRows
 from engine.loading.loaded import LoadedModel
 from engine.logits_processors import LogitsProcessors
+from engine.one_thread import one_thread
 from engine.step_logprobs import StepLogprobs
 from engine.step_prompts import HiddenRows, StepPrompts
 from kernels.attention_metadata import AttentionMetadata
@@ -113,12 +114,13 @@ class Runner:
             rows = [slice(i, i + 1) for i in range(len(sampling))]
         else:
             rows = [slice(None)]
-        return tuple(
-            self._sample_together(
-                sampling[r], logits[r], allowed[r], None if newest is None else newest[r]
+        with one_thread(self.loaded.model.batch_invariant):
+            return tuple(
+                self._sample_together(
+                    sampling[r], logits[r], allowed[r], None if newest is None else newest[r]
+                )
+                for r in rows
             )
-            for r in rows
-        )
 
     def _sample_together(
         self,

@@ -12,6 +12,7 @@ import torch
 
 from engine.batch import NAN_LOGITS, SampledToken, ScheduledSequence
 from engine.host_copy import HostCopy
+from engine.one_thread import one_thread
 from engine.prompt_work import STATE_UNITS, PromptPiece, PromptWork
 from engine.task import Pooling
 from kernels.greedy import NO_TOKEN, greedy_tokens
@@ -152,10 +153,11 @@ def _logprobs(
         logits = to_logits(hidden[rows[some]])
         # Torch's sums and exponentials may depend on the number of rows.
         together = 1 if batch_invariant else len(logits)
-        found += [
-            _packed(logits[i : i + together], targets[some][i : i + together], most)
-            for i in range(0, len(logits), together)
-        ]
+        with one_thread(batch_invariant):
+            found += [
+                _packed(logits[i : i + together], targets[some][i : i + together], most)
+                for i in range(0, len(logits), together)
+            ]
     return torch.cat(found)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.admission import Admission
 from engine.config import EngineConfig
@@ -143,3 +144,21 @@ def test_preempted(
     )  # fmt: skip
     assert answers(engine, FAMILIES, 40) == alone
     assert engine.stats.preemptions > 10
+
+
+def test_with_other_threads_and_a_large_vocabulary(tmp_path: Path) -> None:
+    """Torch's threads share one row of logits only where it is long."""
+    build_tiny_model(tmp_path, vocab_size=49_152, num_hidden_layers=1)
+    plain = SamplingParams(max_tokens=40, temperature=1.0, ignore_eos=True, logprobs=2)
+    asked = [(Request(f"plain {i}", (i, *SYSTEM), replace(plain, seed=i)),) for i in range(8)]
+    asked += [
+        family for family in FAMILIES
+        if family[0].task is not None or family[0].params.prompt_logprobs is not None
+    ]  # fmt: skip
+    before = torch.get_num_threads()
+    try:
+        one = answers(engine_of(tmp_path, threads=1), asked, 20)
+        three = answers(engine_of(tmp_path, threads=3), asked, 20)
+    finally:
+        torch.set_num_threads(before)
+    assert three == one
