@@ -26,8 +26,8 @@ def failing(patch, name, error):
     patch.setattr(attempt, name, fail)
 
 
-def fail_once(place, answers=False):
-    """Let a worker try the chunk, and its lease run out.
+def try_once(place, answers=False):
+    """Let a worker try the chunk; returns the worker.
 
     Args:
         answers: its engine gets the rows, and answers them.
@@ -37,11 +37,17 @@ def fail_once(place, answers=False):
         thread = place.begin(worker)
         worker._bridge.answer()
     else:  # no row gets to its engine
-        thread = Thread(target=worker.run_chunk)
+        thread = Thread(target=worker.run_chunk, daemon=True)
         thread.start()
     thread.join(60)
     assert worker._bridge.waiting == {}
     assert not thread.is_alive()
+    return worker
+
+
+def fail_once(place, answers=False):
+    """Let a worker try the chunk, and its lease run out."""
+    worker = try_once(place, answers)
     assert place.store.requeue_owned(worker.id) == 1
 
 
@@ -70,13 +76,7 @@ def test_a_try_that_fails_costs_no_row_that_was_answered(place, monkeypatch, nam
     with monkeypatch.context() as patch:
         failing(patch, name, ValueError("a bug"))
         fail_once(place, answers=bool(STEPS[name]))
-    worker = place.worker()
-    if STEPS[name]:
-        worker.run_chunk()  # its rows are in the spool, so the engine gets none
-    else:
-        thread = place.begin(worker)
-        worker._bridge.answer()
-        thread.join(60)
+    try_once(place, answers=not STEPS[name])
     assert place.store.job(place.job).state is JobState.COMPLETED
 
 
