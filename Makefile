@@ -21,7 +21,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nu
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
 	@echo "make test         run every test (about 25 minutes on 2 cores)"
-	@echo "make quick        run the quick tests (about 80 seconds)"
+	@echo "make quick        run the quick tests (about a minute)"
 	@echo "make chaos        kill workers and engines 304 times, fuzz, soak (over an hour)"
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
@@ -51,7 +51,7 @@ test: $(VENV)/.installed-dev
 	$(PYTEST)
 
 quick: $(VENV)/.installed-dev
-	$(PYTEST) -m "quick and not gpu and not chaos"
+	$(PYTEST) -m "quick and not slow and not gpu and not chaos"
 
 # One process, so that what a test kills and measures is its own. The seeds and figures are
 # printed, and with CHAOS_SAVE=1 written to benchmarks/results/.

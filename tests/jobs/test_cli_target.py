@@ -205,6 +205,7 @@ def test_partial_answers_of_a_job_that_runs_have_the_form_too(cli: CommandLine) 
     assert lines[0]["error"]["line"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
 def test_the_answers_of_one_job_may_be_the_prompts_of_another(
     cli: CommandLine, rows: Path, tmp_path: Path, played: None, ending: str

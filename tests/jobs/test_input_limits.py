@@ -159,6 +159,7 @@ def test_columns_that_are_not_read_may_have_any_page(
         page_sizes.check_page_sizes("a", partial(open, path, "rb"), group, ["body"])
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_too_many_keys_are_an_error_row(tmp_path: Path) -> None:
     keys = {f"data{i}": i for i in range(MAX_KEYS - 1)}

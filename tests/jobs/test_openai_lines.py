@@ -475,6 +475,7 @@ _messages = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(
     question=st.one_of(

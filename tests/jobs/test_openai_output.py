@@ -209,6 +209,7 @@ PIECES = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=12))
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_token_begins_where_the_character_of_its_first_byte_does(

@@ -167,6 +167,7 @@ _biases = st.dictionaries(st.integers(0, 300).map(str), _bias, max_size=3) | st.
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     st.one_of(

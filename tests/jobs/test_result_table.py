@@ -68,6 +68,7 @@ def as_lists(value: Any) -> Any:
     return value
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(RESULTS)
 def test_a_table_holds_what_the_results_hold(results: list[RowResult]) -> None:

@@ -82,6 +82,7 @@ def test_no_secret_is_in_a_refusal_of_a_broker() -> None:
     assert refused > 1000
 
 
+@pytest.mark.slow
 def test_no_secret_is_in_what_a_database_says() -> None:
     """Refused, or away, or with a driver that quotes all that it was given."""
     refused = quoted = 0

@@ -111,6 +111,7 @@ def test_a_torn_segment_gives_every_complete_batch(
     assert "e1-0000.arrow" in caplog.text
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(cut=st.integers(min_value=0))
 def test_however_a_segment_is_torn_its_rows_are_right(

@@ -65,6 +65,7 @@ def test_an_undefined_variable_names_itself_and_the_columns() -> None:
     assert caught.value.code == "undefined_variable"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ATTACKS)
 def test_what_reaches_too_far_ends_as_an_error_of_the_row(source: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -81,6 +82,7 @@ def test_what_reaches_too_far_ends_as_an_error_of_the_row(source: str) -> None:
 _A_LOT = 300 << (20 if sys.platform == "darwin" else 10)  # 300 MB, as getrusage counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ENDLESS)
 def test_what_goes_on_and_on_ends_after_some_steps(
     source: str, monkeypatch: pytest.MonkeyPatch

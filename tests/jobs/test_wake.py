@@ -190,6 +190,7 @@ def test_a_broker_that_is_not_there_is_told_at_once() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_answer_is_told_soon(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         server.freeze()

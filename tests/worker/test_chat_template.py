@@ -89,6 +89,7 @@ def test_it_renders_as_with_transformers(template: str, tmp_path) -> None:
 OF_CHATS = ["{{ strftime_now('%c' * 999) }}", "{% include 'x' %}", "{{ raise_exception('no') }}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [*ATTACKS, *OF_CHATS])
 def test_it_can_do_no_harm(source: str) -> None:
     """It ends soon and small, and writes nothing that it should not reach."""
@@ -107,6 +108,7 @@ def test_it_can_do_no_harm(source: str) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 << 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ENDLESS)
 def test_it_ends_after_some_steps(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "MAX_STEPS", 1 << 12)
@@ -114,6 +116,7 @@ def test_it_ends_after_some_steps(source: str, monkeypatch: pytest.MonkeyPatch) 
         ChatTemplate(source).render({})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [
@@ -140,6 +143,7 @@ def test_to_compile_it_takes_little_too(source: str, tmp_path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_long_chats_have_a_larger_budget() -> None:
     """One that a model with a long context may be asked."""
     template = ChatTemplate(
