@@ -203,7 +203,10 @@ class BlockManager:
         return min(len(sequence.prompt_token_ids), sequence.num_reusable_tokens)
 
     def _copy(self, copy: BlockCopy) -> None:
-        self._copies[copy.target] = copy
+        # A source that waits for its own content gets it in the same step, too late to be read.
+        before = self._copies.get(copy.source)
+        source = copy.source if before is None else before.source
+        self._copies[copy.target] = BlockCopy(source, copy.target)
 
     def _partly_shared(self, sequence: Sequence, donor: Sequence | None) -> tuple[int, int]:
         """The block that begins with the sequence's next tokens, and how many of them it holds."""

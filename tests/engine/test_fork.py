@@ -113,6 +113,23 @@ def test_without_a_cache_a_late_sample_shares_the_prompt_of_one_that_runs() -> N
     finished(sim)
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 6, 7])
+def test_a_late_sample_copies_from_one_that_gets_its_own_copy_in_the_same_step(
+    length: int,
+) -> None:
+    """What it copies is the block that both copies are made of: the new one is still empty."""
+    sim = Simulation(config(enable_prefix_caching=False, max_num_seqs=3))
+    sim.add(Request("before", (9,), SamplingParams(2, ignore_eos=True)))
+    sim.step()
+    sim.add(*samples(3, PROMPT[:length]))  # for the third of them there is no place yet
+    assert [s.request_id for s in sim.step().sequences] == ["before", "s0", "s1"]
+    batch = sim.step()
+    assert [s.request_id for s in batch.sequences] == ["s0", "s1", "s2"]
+    assert len(batch.copies) == 1 + (length % 4 > 1)
+    assert len({copy.source for copy in batch.copies}) == 1
+    finished(sim)
+
+
 def test_requests_of_other_prompts_or_priorities_do_not_follow() -> None:
     sim = Simulation(config(max_num_batched_tokens=64, enable_prefix_caching=False))
     sim.add(samples(1)[0])
