@@ -70,6 +70,8 @@ class Admission:
             wanted = self._blocks.blocks_for(sequence.num_tokens)
             alone = caching or sequence.swapped is not None
             donor = None if alone else self._families.donor(sequence)
+            if donor is not None and self._swap.brings(donor):
+                donor = None
             if not self._blocks.admit(sequence, self._reserve(sequence, growth, wanted), donor):
                 break
             self._waiting.pop()

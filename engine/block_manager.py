@@ -151,6 +151,11 @@ class BlockManager:
         held = len(sequence.block_table.ids) * self.block_size
         return held < sequence.num_tokens or sequence.tail_shared
 
+    def num_lacking(self, sequence: Sequence) -> int:
+        """Blocks, at most, that `grow` takes until the sequence does not lack room any more."""
+        held = len(sequence.block_table.ids)
+        return self.blocks_for(sequence.num_tokens) - held + sequence.tail_shared
+
     def publish(self, sequence: Sequence) -> None:
         """Enter the blocks that a retired step has filled into the tree."""
         assert self.tree is not None

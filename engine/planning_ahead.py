@@ -72,13 +72,17 @@ def plan_ahead(
         return False
     size = blocks.block_size
     full = [s for s, position in ways.pending if len(s.block_table.ids) * size <= position]
-    short = [holder for holder in ways.decodes if blocks.lacks_room(holder)]
-    if len(full) + len(short) > blocks.pool.num_available:
+    # A chunk has its blocks already, but for that of a beam that has just branched off again from
+    # what a preempted search was computed anew up to.
+    known = [*ways.decodes, *(holder for holder, _ in ways.chunks)]
+    short = [holder for holder in known if blocks.lacks_room(holder)]
+    if len(full) + sum(map(blocks.num_lacking, short)) > blocks.pool.num_available:
         return False
     for sequence in full:
         sequence.block_table.grow()
     for holder in short:
-        blocks.grow(holder)
+        while blocks.lacks_room(holder):
+            blocks.grow(holder)
     plan.add_running(ways.decodes)
     for sequence, position in ways.pending:
         plan.add_pending(sequence, position)

@@ -65,6 +65,14 @@ class Swap:
         self._counts.swap_ins += 1
         self.forget(sequence)
 
+    def brings(self, sequence: Sequence) -> bool:
+        """Whether some of its blocks come from the host in the step that is being planned.
+
+        They come last in it, too late to be copied.
+        """
+        targets = {copy.target for copy in self._in}
+        return not targets.isdisjoint(sequence.block_table.ids)
+
     def forget(self, sequence: Sequence) -> None:
         """The sequence needs nothing in host memory any more."""
         if sequence.swapped is not None:

@@ -131,7 +131,7 @@ def _failed_too_often(store: Store, lease: MergeLease | ChunkLease, error: Excep
     times = store.count_failure(lease, said)
     if times < MOST_FAILURES:
         return False
-    _fail(
+    return _fail(
         store,
         lease,
         "internal_error",
@@ -139,7 +139,6 @@ def _failed_too_often(store: Store, lease: MergeLease | ChunkLease, error: Excep
         f"beats have the traceback. {_KEPT.format(lease.job_id)}",
         error,
     )
-    return True
 
 
 def _fail_as_deadly(store: Store, lease: MergeLease) -> None:
@@ -174,10 +173,13 @@ def _fail(
     code: str,
     message: str,
     traced: Exception | None = None,
-) -> None:
-    extra = {"event": "job_failed", "job_id": lease.job_id}
-    log.error("job %s: %s", lease.job_id, message, extra=extra, exc_info=traced)
-    store.fail_job(lease.job_id, code, message, lease)
+) -> bool:
+    """Fail the job, unless the lease was lost meanwhile: then others know better."""
+    failed = store.fail_job(lease.job_id, code, message, lease)
+    if failed:
+        extra = {"event": "job_failed", "job_id": lease.job_id}
+        log.error("job %s: %s", lease.job_id, message, extra=extra, exc_info=traced)
+    return failed
 
 
 def _in_words(error: Exception) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, delete, exists, insert, select, update
+from sqlalchemy import Connection, and_, delete, exists, insert, select, update
 
 from jobs.actor import this_actor
 from jobs.errors import JobNotFound
@@ -18,7 +18,9 @@ from jobs.store import read
 from jobs.tables import events, jobs
 
 KEPT_SECONDS = 90 * 24 * 3600.0  # after a job is gone
-KEPT = 1000  # newest events of a job, so that one that is retried for ever stays small
+# Newest events of a job, so that one that is retried for ever stays small. Those that are counted
+# (see `jobs.store.failures`) are kept besides: there are but a few of each chunk and each window.
+KEPT = 1000
 MAX_DETAIL = 500  # characters
 MAX_ACTOR = 255
 
@@ -38,6 +40,7 @@ EXPIRED = "expired"
 FAILED = "failed"
 RETRIED = "retried"
 DELETED = "deleted"
+COUNTED = (UNFINISHED, NEVER_ENDED)
 
 
 def record(connection: Connection, job_id: str, event: str, detail: str | None = None) -> None:
@@ -51,7 +54,7 @@ def record(connection: Connection, job_id: str, event: str, detail: str | None =
             detail=_cut(detail),
         )
     )
-    of_job = events.c.job_id == job_id
+    of_job = and_(events.c.job_id == job_id, events.c.event.not_in(COUNTED))
     oldest_kept = (
         select(events.c.id).where(of_job).order_by(events.c.id.desc()).offset(KEPT - 1).limit(1)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import precondition, rule
 
 from engine.batch import PENDING, Batch
-from engine.errors import EngineError
+from engine.errors import EngineError, RequestError
 from engine.request import FinishReason, Request
 from engine.sampling_params import SamplingParams
 from tests.engine.test_scheduler_properties import SchedulerMachine
@@ -206,3 +207,56 @@ def test_hundreds_of_requests_have_the_answers_of_an_undisturbed_run(caching: bo
     assert stats.preemptions > 10, "the pool should be too small, to be a trial"
     sim.check_answers()
     sim.check_no_block_is_lost()
+
+
+def small_world(seed: int, *, caching: bool) -> Simulation:
+    """Rows, samples and beams in a pool that is too small for them."""
+    source = random.Random(seed)
+    sim = Simulation(
+        config(
+            num_blocks=source.randrange(9, 16),
+            block_size=source.choice((2, 4)),
+            max_num_seqs=6,
+            max_num_batched_tokens=source.choice((4, 16)),
+            max_model_len=18,
+            enable_prefix_caching=caching,
+            reserve_growth=False,
+            watermark=0.0,
+            swap_blocks=source.choice((0, 20)),
+        )
+    )
+    for number in range(8):
+        prompt = tuple(source.randrange(1, 3) for _ in range(source.randrange(1, 8)))
+        params = SamplingParams(
+            source.randrange(2, 10), ignore_eos=True, num_beams=source.choice((1, 1, 1, 2))
+        )
+        priority, name = source.choice((0, 0, 1)), f"r{number}"
+        if params.num_beams == 1 and source.random() < 0.5:
+            sim.add(
+                *(
+                    Request(f"{name}.{i}", prompt, params, priority, i, sample_of=name)
+                    for i in range(3)
+                )
+            )
+            continue
+        with contextlib.suppress(RequestError):  # a pool that even one search does not fit into
+            sim.add(Request(name, prompt, params, priority))
+    return sim
+
+
+@pytest.mark.parametrize("overlapped", [False, True], ids=["in turn", "overlapped"])
+@pytest.mark.parametrize("caching", [False, True], ids=["no cache", "cache"])
+def test_small_worlds_full_of_preemptions(caching: bool, overlapped: bool) -> None:
+    preemptions = swaps = 0
+    for seed in range(400):
+        sim = small_world(seed, caching=caching)
+        if overlapped:
+            drain_overlapped(sim)
+        else:
+            sim.drain()
+        sim.check_answers()
+        sim.check_no_block_is_lost()
+        preemptions += sim.scheduler.stats.preemptions
+        swaps += sim.scheduler.stats.swap_ins
+    assert preemptions > 100
+    assert swaps > 10

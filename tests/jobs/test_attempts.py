@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import re
@@ -24,7 +25,7 @@ from jobs.finalize import drive
 from jobs.results import open_partial
 from jobs.states import JobState
 from jobs.storage import Storage
-from jobs.store import Store
+from jobs.store import Store, events
 from tests.support.played_job import PlayedJob, Window, add_job
 
 WINDOWS = [Window([[2, 0], [3]], rejected=[1]), Window([[5, 4]])]
@@ -38,6 +39,10 @@ STEPS = {
     "manifest_bytes": "publishing",
     "_errors_of_stopped": "publishing",
 }
+
+
+class Death(BaseException):
+    """Ends a try as a `kill -9` of its process does: nothing is told to anybody."""
 
 
 @pytest.fixture
@@ -132,6 +137,25 @@ def test_windows_are_counted_apart(job: PlayedJob, monkeypatch: pytest.MonkeyPat
     assert len(failures(job)) == 2 * (MOST_FAILURES - 1)
 
 
+@pytest.mark.parametrize("error", [ValueError("a bug"), Death()], ids=["errors", "deaths"])
+def test_they_are_counted_however_many_other_events_there_are(
+    job: PlayedJob, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Of a job with thousands of chunks that fail in turn, old events are forgotten."""
+    monkeypatch.setattr(events, "KEPT", 3)
+    failing(monkeypatch, "describe", error)
+    for _ in range(2 * (MOST_FAILURES + MOST_DEATHS)):
+        with contextlib.suppress(Death):
+            drive(job.store, job.storage, "sweeper", job.id)
+        for _ in range(4):
+            job.store._database.transact(lambda c: events.record(c, job.id, events.REQUEUED, "1"))
+        time.sleep(1.5 * LEASE_SECONDS)
+        if job.store.job(job.id).state is JobState.FAILED:
+            break
+    assert job.store.job(job.id).error_code == "internal_error"
+    assert sum(e.event not in events.COUNTED for e in job.store.events(job.id)) <= 3
+
+
 PASSING = {
     "no memory": MemoryError(),
     "no memory for arrow": pa.lib.ArrowMemoryError("malloc of size 64 failed"),
@@ -213,10 +237,6 @@ finalize.drive(Store(Database(sys.argv[1]), lease_seconds=0.05), Storage(sys.arg
 
 def deaths(job: PlayedJob) -> list[str]:
     return [e.detail or "" for e in job.store.events(job.id) if e.event == "never_ended"]
-
-
-class Death(BaseException):
-    """Ends a try as a `kill -9` of its process does: nothing is told to anybody."""
 
 
 def died(job: PlayedJob, times: int) -> None:
