@@ -12,6 +12,7 @@ from engine.host_copy import HostCopy
 from engine.step_logprobs import StepLogprobs
 from engine.step_prompts import StepPrompts, with_pieces
 from kernels.greedy import NO_TOKEN
+from kernels.host_tensors import integers
 from kernels.sampling import NOTHING_LEFT
 
 
@@ -100,8 +101,8 @@ class LaunchedStep:
             return token_ids
         sampling = (s.request_id for s in self.sequences if s.samples)
         rows = {request_id: row for row, request_id in enumerate(sampling) if request_id in wanted}
-        where = torch.tensor([list(wanted.values()), [rows[name] for name in wanted]])
-        places, sources = where.to(token_ids.device, non_blocking=True)
+        where = (tuple(wanted.values()), tuple(rows[name] for name in wanted))
+        places, sources = integers(where, token_ids.device)
         sampled = torch.cat([rows.tokens for rows in self.rows])
         return token_ids.index_copy(0, places, sampled[sources].clamp(min=0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from engine.batch import Batch, ScheduledSequence
@@ -69,9 +70,7 @@ class StepsInFlight:
 
     def take_landed(self) -> list[Sequence]:
         """The ended sequences that no step uses any more; each is given once."""
-        if not self._ended:
-            return []
-        begins = self._steps[0][0].step if self._steps else None
-        landed = [s for step, s in self._ended if begins is None or step < begins]
-        self._ended = [e for e in self._ended if begins is not None and e[0] >= begins]
+        oldest = self._steps[0][0].step if self._steps else math.inf
+        landed = [sequence for last, sequence in self._ended if last < oldest]
+        self._ended = [(last, sequence) for last, sequence in self._ended if last >= oldest]
         return landed

@@ -77,12 +77,7 @@ def claim_window(
 def finish_window(connection: Connection, lease: MergeLease, merged: str) -> bool:
     assert lease.window is not None
     wait_no_more(connection, lease.job_id)
-    of_lease = (
-        windows.c.job_id == lease.job_id,
-        windows.c.version == lease.version,
-        windows.c.ordinal == lease.window.ordinal,
-        windows.c.lease_epoch == lease.epoch,
-    )
+    of_lease = _of_lease(lease)
     finished = connection.execute(
         update(windows)
         .where(*of_lease, _of_live_version(), WINDOW_IS_UNMERGED)
@@ -264,9 +259,14 @@ def _claim(
 
 def _under(lease: MergeLease) -> Update:
     """An update of the row that holds a lease, unless others have it by now."""
+    return update(jobs if lease.window is None else windows).where(*_of_lease(lease))
+
+
+def _of_lease(lease: MergeLease) -> tuple[ColumnElement[bool], ...]:
+    """What is true of the row that holds a lease, unless others have it by now."""
     if lease.window is None:
-        return update(jobs).where(jobs.c.id == lease.job_id, jobs.c.lease_epoch == lease.epoch)
-    return update(windows).where(
+        return (jobs.c.id == lease.job_id, jobs.c.lease_epoch == lease.epoch)
+    return (
         windows.c.job_id == lease.job_id,
         windows.c.version == lease.version,
         windows.c.ordinal == lease.window.ordinal,
