@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.kv_quantization import QUANTIZED, dequantize
+
 
 @dataclass(frozen=True, slots=True)
 class LayerKV:
@@ -21,17 +23,21 @@ class LayerKV:
     vector holds the same dimension of neighbouring tokens, and values [num_blocks, num_kv_heads,
     block_size, head_dim].
 
+    Formats of 8 bits have scales: see `kernels.kv_quantization`. They lie beside the numbers, token
+    by token, with a last dimension of groups of a head's numbers: one group so far.
+
     Attributes:
         keys: rotated already.
         values: of the dtype of `keys`.
-        scales: what stored numbers are multiplied by, for formats that need it; the
-            floating-point formats have None.
+        key_scales, value_scales: [num_blocks, block_size, num_kv_heads, groups], float32, what
+            stored numbers are multiplied by; None in the other formats.
         by_head: which layout this is.
     """
 
     keys: torch.Tensor
     values: torch.Tensor
-    scales: torch.Tensor | None = None
+    key_scales: torch.Tensor | None = None
+    value_scales: torch.Tensor | None = None
     by_head: bool = False
 
     @classmethod
@@ -50,9 +56,15 @@ class LayerKV:
         by_token = (num_blocks, block_size, num_kv_heads, head_dim)
         key_shape = (num_blocks, num_kv_heads, head_dim, block_size) if by_head else by_token
         value_shape = (num_blocks, num_kv_heads, block_size, head_dim) if by_head else by_token
+        key_scales = value_scales = None
+        if dtype in QUANTIZED:
+            key_scales = torch.empty((*by_token[:3], 1), device=device)
+            value_scales = torch.empty_like(key_scales)
         return cls(
             keys=torch.empty(key_shape, dtype=dtype, device=device),
             values=torch.empty(value_shape, dtype=dtype, device=device),
+            key_scales=key_scales,
+            value_scales=value_scales,
             by_head=by_head,
         )
 
@@ -79,6 +91,15 @@ class LayerKV:
         return self.keys.permute(0, 3, 1, 2), self.values.permute(0, 2, 1, 3)
 
     def read(self, blocks: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copies of the keys and values of some blocks, each [tokens, num_kv_heads, head_dim]."""
-        keys, values = (stored[list(blocks)].flatten(0, 1) for stored in self.by_token())
-        return keys, values
+        """Copies of the keys and values of some blocks, each [tokens, num_kv_heads, head_dim].
+
+        They are float32 where the format has scales.
+        """
+        chosen = list(blocks)
+        keys, values = (stored[chosen].flatten(0, 1) for stored in self.by_token())
+        if self.key_scales is None or self.value_scales is None:
+            return keys, values
+        return (
+            dequantize(keys, self.key_scales[chosen].flatten(0, 1)),
+            dequantize(values, self.value_scales[chosen].flatten(0, 1)),
+        )

@@ -7,6 +7,7 @@ from ctypes import c_float, c_int64, c_void_p
 import torch
 
 from kernels.cpu.library import find
+from kernels.gpu.library import find as find_gpu
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -23,6 +24,9 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     Returns:
         A new tensor of the shape and dtype of `x`.
     """
+    on_gpu = find_gpu("rms_norm", x.device)
+    if on_gpu is not None:
+        return on_gpu(x, weight, eps)
     if _fits(x, weight):
         kernel = find("rms_norm", c_void_p, c_void_p, c_float, c_void_p, c_int64, c_int64)
         if kernel is not None:
@@ -56,6 +60,9 @@ def add_rms_norm(
     Returns:
         `rms_norm(residual + x)`, a new tensor.
     """
+    on_gpu = find_gpu("add_rms_norm", x.device)
+    if on_gpu is not None:
+        return on_gpu(x, residual, weight, eps)
     if _fits(x, weight) and _fits(residual, weight):
         kernel = find(
             "add_rms_norm", c_void_p, c_void_p, c_void_p, c_float, c_void_p, c_int64, c_int64

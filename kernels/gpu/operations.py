@@ -1,0 +1,16 @@
+"""All operations of the GPU, by name. A test walks them: the engine uses each one on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernels.gpu.operation import Operation
+from kernels.gpu.rms_norm import add_rms_norm, rms_norm
+
+OPERATIONS: Mapping[str, Operation] = {
+    operation.name: operation
+    for operation in (
+        add_rms_norm,
+        rms_norm,
+    )
+}
