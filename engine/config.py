@@ -40,6 +40,8 @@ class EngineConfig:
         deterministic: give a row the same answer, to the last bit of its logits, whatever else
             is computed with it; only in float32 on a CPU (docs/reproducibility.md).
         overlap: plan a step while the device computes the one before; None does so on a GPU.
+        cuda_graphs: launch a decode step as one captured graph; None does so on a GPU that the
+            Triton kernels serve.
         check_invariants: verify the scheduler's invariants after every step (for tests).
     """
 
@@ -60,6 +62,7 @@ class EngineConfig:
     threads: int | None = None
     deterministic: bool = False
     overlap: bool | None = None
+    cuda_graphs: bool | None = None
     check_invariants: bool = False
 
     def __post_init__(self) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from engine.batch import NAN_LOGITS, PENDING, SampledLogprobs, SampledToken, ScheduledSequence
+from engine.batch import NAN_LOGITS, SampledLogprobs, SampledToken, ScheduledSequence
 from engine.host_copy import HostCopy
 from engine.step_logprobs import StepLogprobs
 from engine.step_prompts import StepPrompts, with_pieces
 from kernels.greedy import NO_TOKEN
-from kernels.host_tensors import integers
 from kernels.sampling import NOTHING_LEFT
 
 
@@ -79,32 +78,13 @@ class LaunchedStep:
             return tokens
         return with_pieces(self.sequences, tokens, self.prompts.fetch())
 
-    def fill_pending(
-        self, token_ids: torch.Tensor, sequences: Sequence[ScheduledSequence]
-    ) -> torch.Tensor:
-        """Put the tokens that this step samples into the next one, without waiting for them.
+    def sampling(self) -> Iterator[str]:
+        """Who samples, in the order of `tokens`."""
+        return (s.request_id for s in self.sequences if s.samples)
 
-        Args:
-            token_ids: [num_tokens], int64, on the device, of the next step.
-            sequences: of the next step.
-
-        Returns:
-            [num_tokens], int64; `token_ids` itself where nothing is pending. Of a sequence whose
-            token cannot be trusted it is some token: what the next step gives is discarded.
-        """
-        wanted, place = {}, 0
-        for s in sequences:
-            if s.token_ids == (PENDING,):
-                wanted[s.request_id] = place
-            place += len(s.token_ids)
-        if not wanted:
-            return token_ids
-        sampling = (s.request_id for s in self.sequences if s.samples)
-        rows = {request_id: row for row, request_id in enumerate(sampling) if request_id in wanted}
-        where = (tuple(wanted.values()), tuple(rows[name] for name in wanted))
-        places, sources = integers(where, token_ids.device)
-        sampled = torch.cat([rows.tokens for rows in self.rows])
-        return token_ids.index_copy(0, places, sampled[sources].clamp(min=0))
+    def tokens(self) -> torch.Tensor:
+        """[samples], int64, on the device: what the step samples."""
+        return torch.cat([rows.tokens for rows in self.rows])
 
 
 def _sampled(request_id: str, token: int, logprobs: SampledLogprobs | None) -> SampledToken:

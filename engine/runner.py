@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -14,35 +13,13 @@ from engine.launched_step import LaunchedStep, SampledRows
 from engine.loading.loaded import LoadedModel
 from engine.logits_processors import LogitsProcessors
 from engine.one_thread import one_thread
+from engine.step_inputs import StepArrays, StepInputs
 from engine.step_logprobs import StepLogprobs
 from engine.step_prompts import HiddenRows, StepPrompts
 from kernels.attention_metadata import AttentionMetadata
 from kernels.host_tensors import integers
 from kernels.paged_attention import AttentionPlan, plan_attention
 from kernels.sampling import LogitsProcessor, RowSampling, SamplingMetadata, sample
-
-
-@dataclass(frozen=True, slots=True)
-class StepInputs:
-    """One step's tensors, on the device.
-
-    Attributes:
-        token_ids, positions: [num_tokens], int64.
-        logit_rows: [rows], int64, the last token of each sequence that samples, each once.
-        samples: [samples], int64, which of the rows each sample is drawn from; None where each
-            has its own.
-    """
-
-    token_ids: torch.Tensor
-    positions: torch.Tensor
-    logit_rows: torch.Tensor
-    samples: torch.Tensor | None
-    plan: AttentionPlan
-
-    def newest(self) -> torch.Tensor:
-        """[samples], int64: the last token of each sequence that samples."""
-        rows = self.logit_rows if self.samples is None else self.logit_rows[self.samples]
-        return self.token_ids[rows]
 
 
 class Runner:
@@ -90,7 +67,7 @@ class Runner:
         self.kv_cache.copy_blocks(batch.copies)
         sampling = [s for s in batch.sequences if s.samples]
         mask = self._masks.launch(sampling) if self._masks is not None else None
-        inputs = self._inputs(batch.sequences, before)
+        inputs = self._inputs(batch, before)
         logits, prompts = self._compute(batch, inputs)
         newest = None
         if before is not None and any(s.logit_rules is not None for s in sampling):
@@ -147,7 +124,7 @@ class Runner:
     def logits(self, batch: Batch) -> torch.Tensor:
         """Compute a step without sampling: [sequences with `samples`, vocab_size]."""
         self.kv_cache.copy_blocks(batch.copies)
-        return self._logits(self._inputs(batch.sequences))
+        return self._logits(self._inputs(batch))
 
     def _logits(self, inputs: StepInputs) -> torch.Tensor:
         logits: torch.Tensor = self.loaded.model(
@@ -173,43 +150,17 @@ class Runner:
         )
         return logits, prompts
 
-    def _inputs(
-        self, sequences: tuple[ScheduledSequence, ...], before: LaunchedStep | None = None
-    ) -> StepInputs:
-        device = self.loaded.device
-        token_ids: list[int] = []
-        positions: list[int] = []
-        logit_rows: list[int] = []
-        samples: list[int] = []
-        shapes: list[tuple[int, int, tuple[int, ...]]] = []
-        for s in sequences:
-            count = len(s.token_ids)
-            if count:  # a fork's logits are those of the sequence before it
-                end = s.start + count
-                token_ids += s.token_ids
-                positions += range(s.start, end)
-                shapes.append((count, end, s.block_table))
-                if s.samples:
-                    logit_rows.append(len(token_ids) - 1)
-            if s.samples:
-                samples.append(len(logit_rows) - 1)
-        query_lens, context_lens, tables = zip(*shapes, strict=True)
-        metadata = AttentionMetadata.build(
-            query_lens, context_lens, tables, self.kv_cache.block_size, device
-        )
-        tokens = integers(token_ids, device)
-        return StepInputs(
-            token_ids=tokens if before is None else before.fill_pending(tokens, sequences),
-            positions=integers(positions, device),
-            logit_rows=integers(logit_rows, device),
-            samples=integers(samples, device) if len(samples) > len(logit_rows) else None,
-            plan=plan_attention(
-                metadata,
-                self.kv_cache.layer(0),
-                self.loaded.config.num_heads,
-                self.loaded.config.windows,
-                batch_invariant=self.loaded.model.batch_invariant,
-            ),
+    def _inputs(self, batch: Batch, before: LaunchedStep | None = None) -> StepInputs:
+        arrays = StepArrays.collect(batch.sequences, self.kv_cache.block_size, before)
+        return arrays.upload(self.loaded.device, before, self._plan)
+
+    def _plan(self, metadata: AttentionMetadata) -> AttentionPlan:
+        return plan_attention(
+            metadata,
+            self.kv_cache.layer(0),
+            self.loaded.config.num_heads,
+            self.loaded.config.windows,
+            batch_invariant=self.loaded.model.batch_invariant,
         )
 
 

@@ -58,8 +58,9 @@ class WorkerOptions:
             engine["enable_prefix_caching"] = False
         if given["deterministic"]:
             engine["deterministic"] = True
-        if given["overlap"] is not None:
-            engine["overlap"] = given["overlap"]
+        for switch in _ENGINE_SWITCHES:
+            if given[switch] is not None:
+                engine[switch] = given[switch]
         if env.get("PAGEMILL_CHECK_INVARIANTS") == "1":
             engine["check_invariants"] = True
         port: int | None = given["metrics_port"]
@@ -98,6 +99,10 @@ _ENGINE_OPTIONS: dict[str, type] = {
 }
 
 
+# On, off, or as the device is.
+_ENGINE_SWITCHES = ("overlap", "cuda_graphs")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -P -m worker", allow_abbrev=False)
     parser.add_argument("--model", required=True)
@@ -110,7 +115,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--metrics-host")
     parser.add_argument("--no-prefix-cache", action="store_true")
     parser.add_argument("--deterministic", action="store_true")
-    parser.add_argument("--overlap", action=argparse.BooleanOptionalAction)
+    for name in _ENGINE_SWITCHES:
+        parser.add_argument("--" + name.replace("_", "-"), action=argparse.BooleanOptionalAction)
     for name, kind in _ENGINE_OPTIONS.items():
         parser.add_argument("--" + name.replace("_", "-"), type=kind)
     return parser

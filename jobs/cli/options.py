@@ -149,6 +149,14 @@ class EngineOptions:
             show_default=False,
         ),
     ] = None
+    cuda_graphs: Annotated[
+        bool | None,
+        typer.Option(
+            "--cuda-graphs/--no-cuda-graphs",
+            help="Launch a decode step of a GPU as one captured graph; unless told not.",
+            show_default=False,
+        ),
+    ] = None
     gpu_memory_utilization: Annotated[
         float | None, typer.Option(help="Share of the GPU's memory to use.")
     ] = None

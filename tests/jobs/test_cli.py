@@ -589,7 +589,7 @@ def test_the_worker_takes_the_place_of_the_command(
         "--block-size", "8", "--num-blocks", "9", "--max-model-len", "10", "--max-num-seqs", "11",
         "--max-num-batched-tokens", "12", "--no-prefix-cache", "--threads", "1",
         "--gpu-memory-utilization", "0.5", "--swap-space", "1.5", "--watermark", "0.05",
-        "--deterministic", "--no-overlap",
+        "--deterministic", "--no-overlap", "--cuda-graphs",
     )  # fmt: skip
 
     from worker.options import WorkerOptions
@@ -613,6 +613,7 @@ def test_the_worker_takes_the_place_of_the_command(
         "enable_prefix_caching": False,
         "deterministic": True,
         "overlap": False,
+        "cuda_graphs": True,
     }
 
 
