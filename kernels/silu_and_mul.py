@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from kernels.cpu.library import find
+from kernels.gpu.library import find as find_gpu
 
 
 def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
@@ -19,6 +20,9 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
     Returns:
         [..., intermediate_size], a new tensor.
     """
+    on_gpu = find_gpu("silu_and_mul", gate_up.device)
+    if on_gpu is not None:
+        return on_gpu(gate_up)
     if gate_up.is_cpu and gate_up.dtype is torch.float32 and gate_up.is_contiguous():
         kernel = find("silu_and_mul", c_void_p, c_void_p, c_int64, c_int64)
         if kernel is not None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from engine.kv_cache import KVCache
 from engine.models.config import ModelConfig
@@ -18,6 +17,7 @@ from engine.models.linear import FusedLinear, NewParameter
 from engine.models.rope import inverse_frequencies
 from engine.models.weight import DenseWeight, Weight, packed
 from kernels.batch_invariant_rope import batch_invariant_cos_sin
+from kernels.embedding import embed, select_rows
 from kernels.kv_layout import LayerKV
 from kernels.paged_attention import AttentionPlan, paged_attention
 from kernels.rms_norm import add_rms_norm, rms_norm
@@ -216,7 +216,7 @@ class Decoder(nn.Module):
         rows: Tensor,
     ) -> Tensor:
         """As `forward`, but what logits are made of: [rows, hidden_size], after the final norm."""
-        residual = functional.embedding(token_ids, self.embed_tokens)
+        residual = embed(token_ids, self.embed_tokens)
         cos_sin = self._cos_sin(positions, residual.dtype)
         # After the last attention, only the chosen tokens matter.
         chosen = rows if rows.shape[0] < token_ids.shape[0] else None
@@ -237,4 +237,4 @@ class Decoder(nn.Module):
 
 
 def _select(x: Tensor, rows: Tensor | None) -> Tensor:
-    return x if rows is None else x.index_select(0, rows)
+    return x if rows is None else select_rows(x, rows)

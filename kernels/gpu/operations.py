@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernels.gpu.embedding import gather_rows
+from kernels.gpu.gated_activation import silu_and_mul
 from kernels.gpu.operation import Operation
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
 
@@ -11,6 +13,8 @@ OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (
         add_rms_norm,
+        gather_rows,
         rms_norm,
+        silu_and_mul,
     )
 }
