@@ -16,13 +16,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 TEST_PROCESSES ?= 2
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
-.PHONY: help demo test quick chaos lint types imports schema check wheel-check bench clean
+.PHONY: help demo test quick chaos aot lint types imports schema check wheel-check bench clean
 
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
 	@echo "make test         run every test (about half an hour on 2 cores)"
 	@echo "make quick        run the quick tests (about a minute and a half)"
 	@echo "make chaos        kill workers and engines 304 times, fuzz, soak (over an hour)"
+	@echo "make aot          compile all GPU kernels for six chips with three versions of Triton"
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
 	@echo "make bench        measure, and write the figures to benchmarks/results/"
@@ -58,6 +59,28 @@ quick: $(VENV)/.installed-dev
 chaos: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "chaos and not gpu"
 
+# All kernels for all chips, with the pinned version of Triton and the ends of the range that is
+# allowed, with which the kernels are interpreted, too. AOT_SAVE=1 writes the table anew.
+AOT_VERSIONS ?= 3.6.0 3.9.0
+AOT = -m tests.kernels.gpu.aot --processes $(TEST_PROCESSES) $(if $(AOT_SAVE),--save)
+PURELIB = -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+AOT_ENV = TRITON_CACHE_DIR="$(CURDIR)/.aot/cache" OMP_NUM_THREADS=1
+
+aot: $(VENV)/.installed-dev $(AOT_VERSIONS:%=.aot/triton-%/.installed)
+	$(AOT_ENV) $(BIN)/python $(AOT)
+	@set -e; for version in $(AOT_VERSIONS); do python=.aot/triton-$$version/bin/python; \
+	echo "triton $$version"; $(AOT_ENV) $$python $(AOT); \
+	OMP_NUM_THREADS=1 $$python -m pytest --numprocesses $(TEST_PROCESSES) tests/kernels/gpu; done
+
+# All that $(VENV) has, but another Triton; 3.6 cannot interpret with numpy 2.4.
+.aot/triton-%/.installed: $(VENV)/.installed-dev
+	$(BIN)/python -m venv .aot/triton-$*
+	.aot/triton-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	triton==$* "numpy<2.4"
+	echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" \
+	> "$$(.aot/triton-$*/bin/python $(PURELIB))/pagemill.pth"
+	@touch $@
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -87,4 +110,4 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.startup --save
 
 clean:
-	rm -rf $(VENV) $(DEMO_HOME) build dist
+	rm -rf $(VENV) $(DEMO_HOME) .aot build dist
