@@ -14,9 +14,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Several processes, each with servers of its own and one thread to compute with. Compiled tests
 # are kept whatever the environment says: to compile them all takes seconds of every start.
 TEST_PROCESSES ?= 2
+# For a GPU: any Python that has torch, triton and transformers does; ours where it is set up.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
-.PHONY: help demo test quick chaos aot lint types imports schema check wheel-check bench clean
+.PHONY: help demo test quick chaos aot lint types imports schema check wheel-check bench gpu-bench clean
 
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
@@ -27,6 +29,7 @@ help:
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
 	@echo "make bench        measure, and write the figures to benchmarks/results/"
+	@echo "make gpu-bench    measure kernels and engine on a GPU, within ten minutes"
 	@echo "make peer-NAME    set up openvino, vllm or llama-cpp, which benchmarks/README.md compares with"
 
 $(VENV)/bin/python:
@@ -108,6 +111,10 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.submit --save
 	$(BIN)/python -m benchmarks.prefix_cache --save
 	$(BIN)/python -m benchmarks.startup --save
+
+# Ten minutes at most. ARGS=--dry-run goes without a GPU, and measures nothing.
+gpu-bench:
+	$(GPU_PYTHON) -m benchmarks.gpu $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(DEMO_HOME) .aot build dist

@@ -17,15 +17,9 @@ RESULTS = Path(__file__).parent / "results"
 
 def surroundings(*packages: str) -> dict[str, Any]:
     """Where and when a benchmark runs, with the versions of the packages that matter to it."""
-    git = subprocess.run(
-        ["git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": git.stdout.strip() or None,
+        "commit": _commit(),
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
@@ -35,6 +29,16 @@ def surroundings(*packages: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in packages},
     }
+
+
+def _commit() -> str | None:
+    """None where the sources came without their history, or without git."""
+    command = ["git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None
 
 
 def vectors() -> str:
