@@ -17,6 +17,15 @@ QUANTIZED = {
 }
 
 
+def smallest_peak(most: float) -> float:
+    """Heads of smaller numbers are stored as zeros: their scale would be subnormal, or zero.
+
+    Args:
+        most: the largest number of the format.
+    """
+    return most * 2.0**-126
+
+
 def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """The specification of how keys and values are stored in 8 bits.
 
@@ -27,13 +36,13 @@ def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.T
 
     Returns:
         The stored numbers, of the shape of `x`, and what they are to be multiplied by, [..., 1],
-        float32. A head of zeros has the scale 1. A head that is not finite has a scale that is
-        not, so that it cannot pass for numbers.
+        float32. A head of zeros, and of what is next to them, has the scale 1. A head that is
+        not finite has a scale that is not, so that it cannot pass for numbers.
     """
     most = QUANTIZED[dtype]
     wide = x.float()
     peak = wide.abs().amax(-1, keepdim=True)  # NaN where there is one
-    scales = torch.where(peak == 0, torch.ones_like(peak), peak / most)
+    scales = torch.where(peak < smallest_peak(most), torch.ones_like(peak), peak / most)
     # Rounded to the format by hand: torch 2.11 gives NaN, not the largest, to what rounds beyond.
     scaled = (wide / scales).clamp_(-most, most)
     if dtype is torch.int8:

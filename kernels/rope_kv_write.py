@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from kernels.cpu.library import find
+from kernels.gpu.library import find as find_gpu
 from kernels.kv_layout import LayerKV
 from kernels.kv_write import kv_write
 from kernels.rms_norm import rms_norm
@@ -49,11 +50,17 @@ def rope_kv_write(
         cos_sin: each [num_tokens, 1, head_dim / 2], of the dtype of `qkv`.
         norms: None where the model does not normalize heads.
         kv: the layer's storage, changed in place.
-        slots: [num_tokens], int64, `block * block_size + offset`, all different.
+        slots: [num_tokens], int64, `block * block_size + offset`, all different. On a GPU they may
+            be int32, and a token with a negative one is padding: nothing is stored of it.
 
     Returns:
         The queries, [num_tokens, query heads, head_dim].
     """
+    on_gpu = None if kv.by_head else find_gpu("rope_kv_write", qkv.device)
+    if on_gpu is not None:
+        weights = (norms.queries, norms.keys, norms.eps) if norms is not None else (None, None, 0.0)
+        storage = kv.keys, kv.values, kv.key_scales, kv.value_scales
+        return on_gpu(qkv, *cos_sin, *weights, *storage, slots)
     if kv.by_head and qkv.is_cpu and qkv.dtype is torch.float32 and kv.keys.dtype in _KERNELS:
         kernel = find(_KERNELS[kv.keys.dtype], *_ARGUMENTS)
         if kernel is not None:

@@ -8,6 +8,7 @@ from kernels.gpu.embedding import gather_rows
 from kernels.gpu.gated_activation import silu_and_mul
 from kernels.gpu.operation import Operation
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
+from kernels.gpu.rope_kv_write import rope_kv_write
 
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
@@ -15,6 +16,7 @@ OPERATIONS: Mapping[str, Operation] = {
         add_rms_norm,
         gather_rows,
         rms_norm,
+        rope_kv_write,
         silu_and_mul,
     )
 }
