@@ -1,0 +1,43 @@
+"""Small arguments of each operation, for what is asked of operators in general."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def rms_norm() -> tuple[Any, ...]:
+    return torch.randn(3, 8), torch.randn(8), 1e-6
+
+
+def add_rms_norm() -> tuple[Any, ...]:
+    return torch.randn(3, 8), torch.randn(3, 8), torch.randn(8), 1e-6
+
+
+def gather_rows() -> tuple[Any, ...]:
+    return torch.randn(5, 8), torch.tensor([4, 0, 2])
+
+
+def rope_kv_write() -> tuple[Any, ...]:
+    """Two tokens of 3 heads of queries and 2 of keys, one of them stored in int8."""
+    keys, values = torch.zeros(2, 2, 8, 2, 16, dtype=torch.int8)
+    scales = torch.zeros(2, 2, 8, 2)
+    cos, sin = torch.rand(2, 2, 8)
+    slots = torch.tensor([9, -1])
+    return (
+        torch.randn(2, 7 * 16), cos, sin, torch.randn(16), torch.randn(16), 1e-6, keys, values,
+        scales[0], scales[1], slots,
+    )  # fmt: skip
+
+
+def silu_and_mul() -> tuple[Any, ...]:
+    return (torch.randn(3, 16),)
+
+
+# By the name of the operation.
+SAMPLES: dict[str, Callable[[], tuple[Any, ...]]] = {
+    sample.__name__: sample
+    for sample in (add_rms_norm, gather_rows, rms_norm, rope_kv_write, silu_and_mul)
+}
