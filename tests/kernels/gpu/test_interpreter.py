@@ -140,7 +140,7 @@ def test_sums_and_largest_of_bfloat16() -> None:
 def test_the_interpreter_as_it_comes_is_wrong() -> None:
     """The day that it is not, the mending can go."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.stock_interpreter"],
+        [sys.executable, "-m", "tests.kernels.gpu._stock_interpreter"],
         cwd=ROOT, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
