@@ -27,7 +27,7 @@ def requests() -> list[Request]:
         bad_words_ids=((72,), (73, 74)), min_tokens=2, logprobs=0, ignore_eos=True,
     )  # fmt: skip
     return [
-        *(Request(f"shared {n}", SHARED + (n,), greedy) for n in range(3)),
+        *(Request(f"shared {n}", (*SHARED, n), greedy) for n in range(3)),
         *(Request(f"fork {i}", SHARED[5:22], hot, 0, i, sample_of="fork") for i in range(3)),
         Request("ruled", SHARED[:9], ruled),
         Request("beams", SHARED[3:10], SamplingParams(4, num_beams=2)),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,7 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     folder = build_tiny_model(tmp_path_factory.mktemp("tiny"))
     expected = [answers(engine) for engine in engines(folder)]
     calls: Counter[str] = Counter()
@@ -98,14 +97,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(library.VARIANT_VARIABLE, "interpreter")
-        library.forget()
         patch.setattr(Operation, "__call__", counted)
+        library.forget()
         found, swapped = [], 0
-        for engine in engines(folder):
-            found.append(answers(engine))
-            swapped += engine.stats.swap_ins
-    library.forget()
-    yield Runs(calls, found, expected, swapped)
+        try:
+            for engine in engines(folder):
+                found.append(answers(engine))
+                swapped += engine.stats.swap_ins
+        finally:
+            patch.undo()
+            library.forget()
+    return Runs(calls, found, expected, swapped)
 
 
 def answers(engine: Engine) -> dict[str, RequestOutput]:
