@@ -9,7 +9,7 @@ Each model has a queue of its own, since a worker can use a message for its own 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -85,6 +85,12 @@ class Sender:
         with self._connected() as connection:
             declared = connection.default_channel.queue_declare(queue_of(model))
             return int(declared.message_count)
+
+    def server(self) -> Mapping[str, Any]:
+        """What the Redis says of itself (`redis_version`, `role`, …)."""
+        with self._connected() as connection:
+            said: Mapping[str, Any] = connection.default_channel.client.info()
+            return said
 
     def top_up(self, model: str, due: Callable[[int], Sequence[WakeUp]]) -> int:
         """Send until enough messages wait in a model's queue; returns how many wait then.

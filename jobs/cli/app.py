@@ -12,6 +12,7 @@ from jobs.cli import (
     cancel,
     database,
     delete,
+    doctor,
     errors,
     events,
     gc,
@@ -90,6 +91,7 @@ app.command("gc")(gc.gc)
 app.command("retry")(retry.retry)
 app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)
+app.command("doctor")(doctor.doctor)
 app.command("beat")(beat.beat)
 app.command("shell-init")(shell_init.shell_init)
 app.add_typer(database.commands, name="db")

@@ -29,7 +29,7 @@ from jobs.records import (
 )
 from jobs.sqltypes import database_now
 from jobs.states import JobState
-from jobs.store import events, failures, finalize, read, submit, sweep, workers
+from jobs.store import events, failures, finalize, health, read, submit, sweep, workers
 from jobs.store.life import JobLife
 from jobs.store.work import Work
 
@@ -90,6 +90,16 @@ class Store(Work, JobLife):
         """The database's clock, by which all times in it are set."""
         with self._database.read() as connection:
             return connection.execute(select(database_now())).scalar_one()
+
+    def check(self) -> str:
+        """See that the database can be read and written, at the first try; says what it is.
+
+        Raises:
+            DatabaseError: it cannot.
+        """
+        with self._database.begin() as connection:
+            health.try_to_write(connection)
+            return health.server(connection)
 
     def job(self, job_id: str) -> JobRecord:
         """The job of that id, or of the only id that starts so (8 characters at least).

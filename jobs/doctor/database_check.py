@@ -1,0 +1,147 @@
+"""The database: is it there, of our version, writable, on time; and who works for its jobs?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jobs
+from jobs.doctor.disks import existing, network_file_system, room
+from jobs.doctor.findings import Finding, fault, warning, well
+from jobs.errors import DatabaseError, DatabaseUnavailable
+from jobs.settings import Settings
+from jobs.states import HAS_WORK
+
+if TYPE_CHECKING:
+    from jobs.database import Database
+    from jobs.records import WorkerRecord
+    from jobs.store import Store
+
+ADVICE = (
+    "see that the server runs and can be reached from here, that PAGEMILL_DATABASE_URL is right "
+    "on every machine, and that its user owns pagemill's tables"
+)
+MOST_SKEW_SECONDS = 5.0
+_SHOWN = 5
+
+
+def check_database(settings: Settings) -> Iterator[Finding]:
+    """Findings about the database, its clock, and the workers that it knows.
+
+    Raises:
+        DatabaseError: it cannot be used.
+    """
+    from jobs.database import Database
+    from jobs.store import Store
+
+    database = Database(settings.database_url)
+    try:
+        path = _sqlite_file(database)
+        if path is not None and not path.exists():
+            yield _no_file(path, settings.default_database)
+            return
+        try:
+            database.check_revision()
+        except DatabaseUnavailable:
+            raise
+        except DatabaseError as error:
+            advice = "run `pagemill db upgrade`, or install here the pagemill that upgraded it"
+            yield fault("database", str(error), advice)
+            return
+        store = Store(database, lease_seconds=settings.lease_seconds)
+        server = store.check()
+        yield from _place(path, f"{server} at {database.shown_url}, of our version, writable")
+        yield _clock(store)
+        yield from _workers(store)
+    finally:
+        database.close()
+
+
+def _sqlite_file(database: Database) -> Path | None:
+    if database.engine.dialect.name != "sqlite":
+        return None
+    return Path(database.url.database or "")
+
+
+def _no_file(path: Path, default: bool) -> Finding:
+    import os
+
+    folder = existing(path.absolute().parent)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return fault(
+            "database",
+            f"there is no {path}, and {folder} may not be written",
+            "change the permissions, or set PAGEMILL_DATABASE_URL or PAGEMILL_HOME",
+        )
+    if default:
+        return warning(
+            "database", f"there is none yet at {path}", "the first submit, run or worker makes it"
+        )
+    return fault("database", f"there is none at {path}", "run `pagemill db upgrade`")
+
+
+def _place(path: Path | None, shown: str) -> Iterator[Finding]:
+    if path is None:
+        yield well("database", shown)
+        return
+    if kind := network_file_system(path):
+        yield fault(
+            "database",
+            f"the SQLite file {path} is on a network file system ({kind}), where its locks do not "
+            "hold: two machines would damage it",
+            "use PostgreSQL for several machines, or a disk of this one",
+        )
+        return
+    free, trouble = room("database", path, "make room there: SQLite that cannot write stops all")
+    yield trouble or well("database", f"{shown}, {free}")
+
+
+def _clock(store: Store) -> Finding:
+    before = datetime.now(UTC)
+    theirs = store.now()
+    after = datetime.now(UTC)
+    # It was read at some time in between.
+    skew = max((before - theirs).total_seconds(), (theirs - after).total_seconds(), 0.0)
+    if skew > MOST_SKEW_SECONDS:
+        return warning(
+            "clock",
+            f"this machine's clock and the database's are {skew:,.0f} s apart; leases and "
+            "deadlines go by the database's",
+            "let both be set by NTP (`timedatectl` tells whether they are)",
+        )
+    return well("clock", "this machine's clock and the database's agree")
+
+
+def _workers(store: Store) -> Iterator[Finding]:
+    alive = store.workers()
+    served = {worker.model for worker in alive}
+    waiting = store.list_jobs(HAS_WORK, limit=1000)
+    unserved = sorted(
+        {job.model for job in waiting if job.paused_at is None and job.model not in served}
+    )
+    for model in unserved[:_SHOWN]:
+        yield warning(
+            "workers",
+            f"there are jobs for {model}, and no worker of it is alive",
+            f"start one with `pagemill worker --model {model}`; `pagemill workers --all` tells "
+            "how the last ones ended",
+        )
+    others = sorted({worker.software for worker in alive} - {jobs.__version__})
+    if others:
+        yield warning(
+            "workers",
+            f"there are workers of pagemill {', '.join(others)}; this one is {jobs.__version__}",
+            "install the same version on every machine",
+        )
+    if not alive and not unserved:
+        yield warning("workers", "none is alive", "start one with `pagemill worker --model MODEL`")
+    elif alive and not others:
+        yield well("workers", _described(alive))
+
+
+def _described(alive: list[WorkerRecord]) -> str:
+    shown = [f"{w.id} of {w.model} ({w.status.state})" for w in alive[:_SHOWN]]
+    more = f" and {len(alive) - _SHOWN} more" if len(alive) > _SHOWN else ""
+    return f"{len(alive)} alive: {', '.join(shown)}{more}"
