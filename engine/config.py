@@ -12,6 +12,7 @@ from engine.errors import ConfigError
 
 BLOCK_SIZES = (8, 16, 32)
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+KV_CACHE_DTYPES = (*DTYPES, "fp8_e4m3", "fp8_e5m2", "int8")
 GIB = 1 << 30
 
 
@@ -70,9 +71,10 @@ class EngineConfig:
             raise ConfigError("model is empty; name a folder, a hub id, a .gguf file or an alias")
         if self.dtype not in DTYPES:
             raise ConfigError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}")
-        if self.kv_cache_dtype not in DTYPES:
+        if self.kv_cache_dtype not in KV_CACHE_DTYPES:
             raise ConfigError(
-                f"kv_cache_dtype is {self.kv_cache_dtype!r}; it must be one of {', '.join(DTYPES)}"
+                f"kv_cache_dtype is {self.kv_cache_dtype!r}; it must be one of "
+                f"{', '.join(KV_CACHE_DTYPES)}"
             )
         if self.block_size not in BLOCK_SIZES:
             raise ConfigError(f"block_size is {self.block_size}; it must be 8, 16 or 32")

@@ -10,9 +10,10 @@ import torch
 from engine.blocks import BlockCopy
 from engine.kv_format import KVFormat
 from engine.models.config import ModelConfig
-from kernels.block_copy import copy_blocks
+from kernels.block_copy import copy_blocks, read_blocks, write_blocks
 from kernels.host_tensors import integers
-from kernels.kv_layout import LayerKV
+from kernels.kv_layout import KVStorage, LayerKV
+from kernels.kv_quantization import scale_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,13 @@ class KVCache:
 
     Attributes:
         format: how numbers are stored.
-        layers: one `LayerKV` a layer.
+        storage: all layers, scales included.
     """
 
     num_blocks: int
     block_size: int
     format: KVFormat
-    layers: tuple[LayerKV, ...]
+    storage: KVStorage
 
     @classmethod
     def create(
@@ -42,72 +43,60 @@ class KVCache:
         device: torch.device | str,
     ) -> KVCache:
         """Allocate a pool. Its bits are arbitrary until a step writes them."""
-        layers = tuple(
-            LayerKV.allocate(
-                num_blocks,
-                block_size,
-                config.num_kv_heads,
-                config.head_dim,
-                dtype=format.dtype,
-                device=device,
-                by_head=format.by_head,
-            )
-            for _ in range(config.num_layers)
+        storage = KVStorage.allocate(
+            config.num_layers,
+            num_blocks,
+            block_size,
+            config.num_kv_heads,
+            config.head_dim,
+            dtype=format.dtype,
+            device=device,
+            by_head=format.by_head,
         )
-        return cls(num_blocks, block_size, format, layers)
+        return cls(num_blocks, block_size, format, storage)
+
+    @property
+    def layers(self) -> tuple[LayerKV, ...]:
+        return self.storage.layers
 
     def layer(self, index: int) -> LayerKV:
-        return self.layers[index]
+        return self.storage.layers[index]
 
     @property
     def device(self) -> torch.device:
-        return self.layers[0].keys.device
+        return self.storage.numbers.device
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block: its keys and values in all layers."""
-        return 2 * len(self.layers) * self.layers[0].keys[0].nbytes
+        """Bytes of one block: its keys, values and their scales in all layers."""
+        return 4 * self.storage.block_words
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy whole blocks in all layers, as if at the same moment."""
         if not copies:
             return
-        sources = integers([copy.source for copy in copies], self.device)
-        targets = integers([copy.target for copy in copies], self.device)
-        for layer in self.layers:
-            copy_blocks(layer, sources, targets)
+        sources, targets = zip(*((copy.source, copy.target) for copy in copies), strict=True)
+        copy_blocks(
+            self.storage,
+            integers(sources, self.device),
+            integers(targets, self.device),
+            apart=set(sources).isdisjoint(targets),
+        )
 
     def empty_blocks(self, count: int) -> torch.Tensor:
-        """Room for whole blocks beside the cache: [count, num_layers, 2, numbers of a block].
+        """Room for whole blocks beside the cache: [count, words], int32, with arbitrary bits."""
+        return self.storage.numbers.new_empty((count, self.storage.block_words))
 
-        Keys come before values, and their numbers as they lie in the cache; the bits are
-        arbitrary.
-        """
-        keys = self.layers[0].keys
-        shape = count, len(self.layers), 2, keys[0].numel()
-        return torch.empty(shape, dtype=keys.dtype, device=keys.device)
+    def read_blocks(self, blocks: Sequence[int], out: torch.Tensor | None = None) -> torch.Tensor:
+        """Copies of whole blocks, as in `empty_blocks`; `out` is where to, if not to new memory."""
+        return read_blocks(self.storage, integers(blocks, self.device), out)
 
-    def read_blocks(self, blocks: Sequence[int]) -> torch.Tensor:
-        """Copies of whole blocks, as in `empty_blocks`."""
-        ids = integers(blocks, self.device)
-        found = self.empty_blocks(len(blocks))
-        for number, layer in enumerate(self.layers):
-            for part, stored in enumerate((layer.keys, layer.values)):
-                found[:, number, part] = stored.view(self.num_blocks, -1).index_select(0, ids)
-        return found
-
-    def write_blocks(self, blocks: Sequence[int], numbers: torch.Tensor) -> None:
+    def write_blocks(self, blocks: Sequence[int], bits: torch.Tensor) -> None:
         """Overwrite whole blocks with what `read_blocks` gave."""
-        ids = integers(blocks, self.device)
-        for number, layer in enumerate(self.layers):
-            for part, stored in enumerate((layer.keys, layer.values)):
-                stored.view(self.num_blocks, -1).index_copy_(0, ids, numbers[:, number, part])
-
-    def _on_device(self, blocks: Sequence[int]) -> torch.Tensor:
-        return integers(blocks, self.device)
+        write_blocks(self.storage, integers(blocks, self.device), bits)
 
 
 def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    """Bytes of one block: keys and values of `block_size` tokens in all layers."""
-    numbers = 2 * config.num_layers * block_size * config.num_kv_heads * config.head_dim
-    return numbers * dtype.itemsize
+    """Bytes of one block: keys, values and scales of `block_size` tokens in all layers."""
+    heads = 2 * config.num_layers * block_size * config.num_kv_heads
+    return heads * (config.head_dim * dtype.itemsize + scale_bytes(dtype))

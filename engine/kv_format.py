@@ -8,6 +8,18 @@ import torch
 
 from engine.errors import ConfigError
 from kernels.cpu.library import library
+from kernels.gpu.library import serves
+
+# What the configuration calls each format; 8 bits have scales (`kernels.kv_quantization`).
+FORMATS = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "fp8_e4m3": torch.float8_e4m3fn,
+    "fp8_e5m2": torch.float8_e5m2,
+    "int8": torch.int8,
+}
+_NAMES = {dtype: name for name, dtype in FORMATS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +36,31 @@ class KVFormat:
 
     @property
     def name(self) -> str:
-        return str(self.dtype).removeprefix("torch.")
+        """As in `FORMATS`; it is part of what decides the answers (`worker.fingerprint`)."""
+        return _NAMES[self.dtype]
 
 
 def choose_kv_format(name: str, model_dtype: torch.dtype, device: torch.device) -> KVFormat:
     """A format by name.
 
-    `auto` is the model's own dtype, so that answers are those of the model. float16 halves what
-    attention reads, where the C++ kernels do; what it costs is in docs/models.md.
+    `auto` is the model's own dtype, so that answers are those of the model. Fewer bits hold more
+    tokens and are read faster; what they cost is in docs/models.md. The Triton kernels read every
+    format, the C++ kernels float32 and float16, and torch's own attention the model's.
 
     Raises:
         ConfigError: what computes attention here cannot read that format.
     """
-    native = device.type == "cpu" and model_dtype is torch.float32 and library() is not None
-    own = KVFormat(model_dtype, by_head=native)
-    if name in ("auto", own.name):
-        return own
-    if native and name == "float16":
-        return KVFormat(torch.float16, by_head=True)
+    own = _NAMES[model_dtype]
+    native = False
+    if serves(device):
+        possible = tuple(FORMATS)
+    else:
+        native = device.type == "cpu" and model_dtype is torch.float32 and library() is not None
+        possible = ("float32", "float16") if native else (own,)
+    wanted = own if name == "auto" else name
+    if wanted in possible:
+        return KVFormat(FORMATS[wanted], by_head=native)
     raise ConfigError(
-        f"kv_cache_dtype is {name}, but a {own.name} model on {device} keeps its cache in "
-        f"{'float32 or float16' if native else own.name}; name that, or auto"
+        f"kv_cache_dtype is {name}, but a {own} model on {device} keeps its cache in "
+        f"{' or '.join(possible)}; name that, or auto"
     )

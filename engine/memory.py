@@ -141,9 +141,8 @@ def one_block(loaded: LoadedModel, block_size: int, kv_format: KVFormat) -> KVCa
     probabilities of NaN are not worked out to their end.
     """
     kv_cache = KVCache.create(loaded.config, 1, block_size, kv_format, loaded.device)
-    for layer in kv_cache.layers:
-        layer.keys.zero_()
-        layer.values.zero_()
+    for part in kv_cache.storage.parts():
+        part.zero_()
     return kv_cache
 
 

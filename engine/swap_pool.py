@@ -10,8 +10,10 @@ import torch
 
 from engine.blocks import BlockCopy
 from engine.config import GIB, EngineConfig
+from engine.copy_streams import CopyStreams, DeviceStreams
 from engine.kv_cache import KVCache
 from engine.memory import size_swap_space
+from engine.staged_copies import StagedCopies, runs
 from engine.swap_cost import SwapCost
 
 log = logging.getLogger("pagemill.engine")
@@ -29,15 +31,27 @@ class SwapPool:
     memory is taken when the first block is swapped out: page-locked for a GPU, whose copies
     then need no detour; on a CPU the system gives each page as it is first written to.
 
+    Args:
+        streams: of the device, where it computes while blocks are copied; None for those of a
+            GPU, and for none on a CPU.
+
     Attributes:
         num_blocks: its size; 0 for none.
     """
 
-    def __init__(self, kv_cache: KVCache, num_blocks: int) -> None:
+    def __init__(
+        self, kv_cache: KVCache, num_blocks: int, streams: CopyStreams | None = None
+    ) -> None:
         self.num_blocks = num_blocks
         self._kv_cache = kv_cache
         self._memory: torch.Tensor | None = None
         self._group = max(1, _STAGED_BYTES // kv_cache.block_bytes)
+        if streams is None and kv_cache.device.type == "cuda" and num_blocks:
+            streams = DeviceStreams(kv_cache.device)
+        self._copies: StagedCopies | _DirectCopies = _DirectCopies(kv_cache)
+        if streams is not None:
+            # Takes its memory now: what brings sequences here is that memory runs out.
+            self._copies = StagedCopies(kv_cache, min(self._group, num_blocks), streams)
 
     def swap_out(self, copies: Sequence[BlockCopy]) -> None:
         """Copy KV blocks to host blocks, in the order of the device's work."""
@@ -45,18 +59,15 @@ class SwapPool:
             return
         memory = self._allocated()
         for group in self._groups(copies):
-            staged = self._kv_cache.read_blocks([copy.source for copy in group])
-            for start, end, host in _runs([copy.target for copy in group]):
-                memory[host : host + end - start].copy_(staged[start:end], non_blocking=True)
+            blocks, hosts = [copy.source for copy in group], [copy.target for copy in group]
+            self._copies.out(blocks, memory, hosts)
 
     def swap_in(self, copies: Sequence[BlockCopy]) -> None:
         """Copy host blocks to KV blocks, in the order of the device's work."""
         memory = self._allocated()
         for group in self._groups(copies):
-            staged = self._kv_cache.empty_blocks(len(group))
-            for start, end, host in _runs([copy.source for copy in group]):
-                staged[start:end].copy_(memory[host : host + end - start], non_blocking=True)
-            self._kv_cache.write_blocks([copy.target for copy in group], staged)
+            hosts, blocks = [copy.source for copy in group], [copy.target for copy in group]
+            self._copies.back(hosts, memory, blocks)
 
     def measure(self) -> float:
         """Seconds that one block takes to the host and back, when nothing else runs.
@@ -91,6 +102,24 @@ class SwapPool:
             yield copies[start : start + self._group]
 
 
+class _DirectCopies:
+    """`StagedCopies` of a CPU, where nothing else is done meanwhile."""
+
+    def __init__(self, kv_cache: KVCache) -> None:
+        self._kv_cache = kv_cache
+
+    def out(self, blocks: Sequence[int], memory: torch.Tensor, hosts: Sequence[int]) -> None:
+        staged = self._kv_cache.read_blocks(blocks)
+        for start, end, host in runs(hosts):
+            memory[host : host + end - start].copy_(staged[start:end])
+
+    def back(self, hosts: Sequence[int], memory: torch.Tensor, blocks: Sequence[int]) -> None:
+        staged = self._kv_cache.empty_blocks(len(blocks))
+        for start, end, host in runs(hosts):
+            staged[start:end].copy_(memory[host : host + end - start])
+        self._kv_cache.write_blocks(blocks, staged)
+
+
 def open_swap_pool(config: EngineConfig, kv_cache: KVCache) -> tuple[SwapPool, SwapCost]:
     """A pool within the configured size, and what copying costs here; logs both."""
     pool = SwapPool(kv_cache, size_swap_space(config, kv_cache.block_bytes))
@@ -115,12 +144,3 @@ def _host_memory(shape: tuple[int, ...], dtype: torch.dtype, *, pinned: bool) ->
                 "or raise the limit of locked memory", error,
             )  # fmt: skip
     return torch.empty(shape, dtype=dtype)
-
-
-def _runs(blocks: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Stretches of neighbouring ids: where each begins and ends in `blocks`, and its first id."""
-    start = 0
-    for index in range(1, len(blocks) + 1):
-        if index == len(blocks) or blocks[index] != blocks[index - 1] + 1:
-            yield start, index, blocks[start]
-            start = index

@@ -1,8 +1,8 @@
-"""How one layer's keys and values lie in memory, as every kernel sees them."""
+"""How keys and values lie in memory, as every kernel sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -53,16 +53,14 @@ class LayerKV:
         by_head: bool = False,
     ) -> LayerKV:
         """A layer's storage with arbitrary bits."""
-        by_token = (num_blocks, block_size, num_kv_heads, head_dim)
-        key_shape = (num_blocks, num_kv_heads, head_dim, block_size) if by_head else by_token
-        value_shape = (num_blocks, num_kv_heads, block_size, head_dim) if by_head else by_token
+        keys, values = _shapes(num_blocks, block_size, num_kv_heads, head_dim, by_head=by_head)
         key_scales = value_scales = None
         if dtype in QUANTIZED:
-            key_scales = torch.empty((*by_token[:3], 1), device=device)
+            key_scales = torch.empty((num_blocks, block_size, num_kv_heads, 1), device=device)
             value_scales = torch.empty_like(key_scales)
         return cls(
-            keys=torch.empty(key_shape, dtype=dtype, device=device),
-            values=torch.empty(value_shape, dtype=dtype, device=device),
+            keys=torch.empty(keys, dtype=dtype, device=device),
+            values=torch.empty(values, dtype=dtype, device=device),
             key_scales=key_scales,
             value_scales=value_scales,
             by_head=by_head,
@@ -103,3 +101,80 @@ class LayerKV:
             dequantize(keys, self.key_scales[chosen].flatten(0, 1)),
             dequantize(values, self.value_scales[chosen].flatten(0, 1)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KVStorage:
+    """The keys and values of all layers in one piece, so that one kernel moves whole blocks.
+
+    Attributes:
+        numbers: [num_layers, 2, num_blocks, words of a block], int32: bits of the keys and of the
+            values as they lie in `LayerKV`.
+        scales: [num_layers, 2, num_blocks, scales of a block], float32; None without scales.
+        layers: views of them.
+    """
+
+    numbers: torch.Tensor
+    scales: torch.Tensor | None
+    layers: tuple[LayerKV, ...]
+
+    @classmethod
+    def allocate(
+        cls,
+        num_layers: int,
+        num_blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        by_head: bool = False,
+    ) -> KVStorage:
+        """Storage with arbitrary bits.
+
+        Raises:
+            ValueError: the numbers of a block do not fill whole words.
+        """
+        heads = block_size * num_kv_heads
+        words, rest = divmod(heads * head_dim * dtype.itemsize, 4)
+        if rest:
+            raise ValueError(f"{block_size} tokens of {num_kv_heads} heads do not fill whole words")
+        places = (num_layers, 2, num_blocks)
+        numbers = torch.empty((*places, words), dtype=torch.int32, device=device)
+        scales = torch.empty((*places, heads), device=device) if dtype in QUANTIZED else None
+        shapes = _shapes(num_blocks, block_size, num_kv_heads, head_dim, by_head=by_head)
+        one_each = (num_blocks, block_size, num_kv_heads, 1)
+        layers = tuple(
+            LayerKV(
+                keys=numbers[i, 0].view(dtype).view(shapes[0]),
+                values=numbers[i, 1].view(dtype).view(shapes[1]),
+                key_scales=None if scales is None else scales[i, 0].view(one_each),
+                value_scales=None if scales is None else scales[i, 1].view(one_each),
+                by_head=by_head,
+            )
+            for i in range(num_layers)
+        )
+        return cls(numbers, scales, layers)
+
+    @property
+    def block_words(self) -> int:
+        """Words of 4 bytes of a block: its numbers and scales in all layers."""
+        return sum(part.shape[1] for part in self.parts())
+
+    def parts(self) -> Iterator[torch.Tensor]:
+        """Views that hold all bits, each [num_blocks, words], int32: all numbers, then scales."""
+        for stored in (self.numbers, self.scales):
+            if stored is not None:
+                yield from stored.view(torch.int32).flatten(0, 1)
+
+
+def _shapes(
+    num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int, *, by_head: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of keys and of values."""
+    if by_head:
+        keys = num_blocks, num_kv_heads, head_dim, block_size
+        return keys, (num_blocks, num_kv_heads, block_size, head_dim)
+    by_token = num_blocks, block_size, num_kv_heads, head_dim
+    return by_token, by_token

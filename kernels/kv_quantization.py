@@ -26,6 +26,11 @@ def smallest_peak(most: float) -> float:
     return most * 2.0**-126
 
 
+def scale_bytes(dtype: torch.dtype) -> int:
+    """Of what stands beside a head of one token."""
+    return torch.float32.itemsize if dtype in QUANTIZED else 0
+
+
 def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """The specification of how keys and values are stored in 8 bits.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernels.gpu.block_copy import copy_blocks, read_blocks, write_blocks
 from kernels.gpu.embedding import gather_rows
 from kernels.gpu.gated_activation import silu_and_mul
 from kernels.gpu.operation import Operation
@@ -14,9 +15,12 @@ OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (
         add_rms_norm,
+        copy_blocks,
         gather_rows,
+        read_blocks,
         rms_norm,
         rope_kv_write,
         silu_and_mul,
+        write_blocks,
     )
 }

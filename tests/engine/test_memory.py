@@ -21,6 +21,7 @@ from engine.loading import load_model, resolve_model
 from engine.loading.loaded import LoadedModel
 from engine.runner import Runner
 from engine.sampling_params import MAX_LOGPROBS
+from kernels.kv_quantization import QUANTIZED
 from tests.support.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.quick
@@ -60,9 +61,20 @@ def size(loaded: LoadedModel, max_model_len: int = 64, **settings: Any) -> int:
 def test_block_bytes_are_what_a_cache_allocates(loaded: LoadedModel) -> None:
     assert kv_block_bytes(loaded.config, 16, torch.float32) == BLOCK_BYTES
     cache = KVCache.create(loaded.config, 5, 16, KVFormat(torch.float32), "cpu")
-    allocated = sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
-    assert allocated == 5 * BLOCK_BYTES
+    assert sum(part.nbytes for part in cache.storage.parts()) == 5 * BLOCK_BYTES
+    assert cache.block_bytes == BLOCK_BYTES
     assert kv_block_bytes(loaded.config, 32, torch.bfloat16) == BLOCK_BYTES
+
+
+@pytest.mark.parametrize("dtype", QUANTIZED)
+def test_block_bytes_of_8_bits_have_the_scales(loaded: LoadedModel, dtype: torch.dtype) -> None:
+    expected = BLOCK_BYTES // 4 + 2 * 2 * 16 * 2 * 4
+    assert kv_block_bytes(loaded.config, 16, dtype) == expected
+    cache = KVCache.create(loaded.config, 5, 16, KVFormat(dtype), "cpu")
+    assert cache.block_bytes == expected
+    assert sum(part.nbytes for part in cache.storage.parts()) == 5 * expected
+    empty = memory.one_block(loaded, 16, KVFormat(dtype))
+    assert all((part == 0).all() for part in empty.storage.parts())
 
 
 def test_the_smallest_bound_wins(loaded: LoadedModel, host: SimpleNamespace) -> None:

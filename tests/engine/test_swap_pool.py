@@ -15,8 +15,10 @@ from engine.blocks import BlockCopy
 from engine.config import EngineConfig
 from engine.kv_cache import KVCache
 from engine.kv_format import KVFormat
+from engine.staged_copies import runs
 from engine.swap_pool import SwapPool, open_swap_pool
-from kernels.kv_layout import LayerKV
+from kernels.kv_layout import KVStorage
+from kernels.kv_quantization import QUANTIZED
 
 pytestmark = pytest.mark.quick
 
@@ -27,18 +29,15 @@ def cache(
     dtype: torch.dtype = torch.float32, *, by_head: bool = False, num_blocks: int = NUM_BLOCKS
 ) -> KVCache:
     """One whose numbers are all different from block to block."""
-    layers = tuple(
-        LayerKV.allocate(num_blocks, 4, 2, 8, dtype=dtype, by_head=by_head) for _ in range(LAYERS)
-    )
-    for number, layer in enumerate(layers):
-        for part, stored in enumerate((layer.keys, layer.values)):
-            for block in range(num_blocks):
-                stored[block] = torch.randn(stored[block].shape) + 10 * block + number + part
-    return KVCache(num_blocks, 4, KVFormat(dtype, by_head), layers)
+    storage = KVStorage.allocate(LAYERS, num_blocks, 4, 2, 8, dtype=dtype, by_head=by_head)
+    for part in storage.parts():
+        part.copy_(torch.randint(-(2**31), 2**31, part.shape, dtype=torch.int32))
+    return KVCache(num_blocks, 4, KVFormat(dtype, by_head), storage)
 
 
 def block(kv: KVCache, number: int) -> list[torch.Tensor]:
-    return [s[number].clone() for layer in kv.layers for s in (layer.keys, layer.values)]
+    """All its bits."""
+    return [part[number].clone() for part in kv.storage.parts()]
 
 
 def equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
@@ -52,7 +51,7 @@ def equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
     targets=st.permutations(range(NUM_BLOCKS)),
     staged=st.integers(1, 5),
     by_head=st.booleans(),
-    dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+    dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16, *QUANTIZED]),
 )
 def test_what_comes_back_is_what_went(
     sources: list[int],
@@ -68,32 +67,32 @@ def test_what_comes_back_is_what_went(
     before = [block(kv, number) for number in range(NUM_BLOCKS)]
     pool.swap_out([BlockCopy(s, h) for s, h in zip(sources, hosts, strict=False)])
     assert all(equal(block(kv, n), before[n]) for n in range(NUM_BLOCKS)), "it only reads"
-    for layer in kv.layers:  # others were given the blocks, and wrote to them
-        layer.keys.fill_(torch.nan)
-        layer.values.fill_(torch.nan)
+    for part in kv.storage.parts():  # others were given the blocks, and wrote to them
+        part.fill_(-1)
     count = len(sources)
     pool.swap_in([BlockCopy(h, t) for h, t in zip(hosts[:count], targets, strict=False)])
     for source, target in zip(sources, targets, strict=False):
         assert equal(block(kv, target), before[source])
     for other in targets[count:]:
-        assert all(part.isnan().all() for part in block(kv, other)), "nothing else is written"
+        assert all((part == -1).all() for part in block(kv, other)), "nothing else is written"
 
 
 def test_a_group_is_as_many_blocks_as_the_bound_holds() -> None:
     kv = cache()
     assert kv.block_bytes == LAYERS * 2 * 4 * 2 * 8 * 4
+    assert cache(torch.int8).block_bytes == LAYERS * 2 * 4 * 2 * (8 + 4), "and its scales"
     assert SwapPool(kv, 1)._group == (32 << 20) // kv.block_bytes
 
 
 @pytest.mark.parametrize(
-    ("ids", "runs"),
+    ("ids", "expected"),
     [([4], [(0, 1, 4)]), ([4, 5, 6], [(0, 3, 4)]), ([6, 5], [(0, 1, 6), (1, 2, 5)]),
      ([0, 1, 7, 8, 3], [(0, 2, 0), (2, 4, 7), (4, 5, 3)])],
 )  # fmt: skip
 def test_neighbouring_blocks_travel_together(
-    ids: list[int], runs: list[tuple[int, int, int]]
+    ids: list[int], expected: list[tuple[int, int, int]]
 ) -> None:
-    assert list(swap_pool._runs(ids)) == runs
+    assert list(runs(ids)) == expected
 
 
 def test_memory_is_taken_only_when_something_is_swapped_out_and_only_as_far_as_it_is() -> None:
@@ -119,8 +118,8 @@ def test_what_a_copy_costs_is_measured_and_changes_nothing() -> None:
 
 
 def test_a_larger_block_takes_longer() -> None:
-    small, large = cache(), cache()
-    wide = tuple(LayerKV.allocate(8, 32, 64, 128, dtype=torch.float32) for _ in range(2))
+    small = cache()
+    wide = KVStorage.allocate(2, 8, 32, 64, 128, dtype=torch.float32)
     large = KVCache(8, 32, KVFormat(torch.float32), wide)  # 4 MiB a block
     assert SwapPool(large, 1).measure() > SwapPool(small, 1).measure()
 

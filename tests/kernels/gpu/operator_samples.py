@@ -32,6 +32,23 @@ def rope_kv_write() -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+def _storage() -> tuple[torch.Tensor, torch.Tensor]:
+    """Of one layer with scales and 5 blocks."""
+    return torch.arange(80, dtype=torch.int32).view(1, 2, 5, 8), torch.rand(1, 2, 5, 4)
+
+
+def copy_blocks() -> tuple[Any, ...]:
+    return *_storage(), torch.tensor([1, 4]), torch.tensor([0, 3])
+
+
+def read_blocks() -> tuple[Any, ...]:
+    return *_storage(), torch.tensor([1, 4]), torch.zeros(2, 24, dtype=torch.int32)
+
+
+def write_blocks() -> tuple[Any, ...]:
+    return *_storage(), torch.tensor([1, 4]), torch.arange(48, dtype=torch.int32).view(2, 24)
+
+
 def silu_and_mul() -> tuple[Any, ...]:
     return (torch.randn(3, 16),)
 
@@ -39,5 +56,14 @@ def silu_and_mul() -> tuple[Any, ...]:
 # By the name of the operation.
 SAMPLES: dict[str, Callable[[], tuple[Any, ...]]] = {
     sample.__name__: sample
-    for sample in (add_rms_norm, gather_rows, rms_norm, rope_kv_write, silu_and_mul)
+    for sample in (
+        add_rms_norm,
+        copy_blocks,
+        gather_rows,
+        read_blocks,
+        rms_norm,
+        rope_kv_write,
+        silu_and_mul,
+        write_blocks,
+    )
 }

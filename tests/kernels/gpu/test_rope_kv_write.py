@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from kernels import rope_kv_write as public
-from kernels.gpu import library
 from kernels.gpu.rope_kv_write import rope_kv_write
 from kernels.kv_layout import LayerKV
 from kernels.kv_quantization import QUANTIZED
 from kernels.rope import rope_cos_sin
 from kernels.rope_kv_write import HeadNormWeights, rope_kv_write_reference
+from tests.support.gpu_kernels import serving
 
 MODEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 KV_DTYPES = (*MODEL_DTYPES, *QUANTIZED)
@@ -162,14 +162,9 @@ def test_the_engine_gets_it_where_the_kernels_serve_the_device(
     step = Step(3, 2, 1, 64, torch.float32, normalized=True)
     ours, expected = (storage(64, 1, torch.float8_e5m2) for _ in range(2))
     wanted = step.run(expected)
-    monkeypatch.setenv(library.VARIANT_VARIABLE, "interpreter")
     monkeypatch.setattr(public, "rope_kv_write_reference", None)
-    library.forget()
-    try:
+    with serving("interpreter"):
         found = public.rope_kv_write(step.qkv, step.cos_sin, step.norms, ours, step.slots)
-    finally:
-        monkeypatch.undo()
-        library.forget()
     assert torch.equal(found, wanted)
     for one, other in zip(parts(ours), parts(expected), strict=True):
         assert torch.equal(one, other)
