@@ -22,7 +22,7 @@ from jobs.parts import open_parquet
 from jobs.reading.blocks import Block, Reader
 from jobs.reading.custom_ids import CustomIds
 from jobs.reading.opening import open_input
-from jobs.reading.sources import STDIN
+from jobs.reading.sources import STDIN, Source
 from jobs.reading.unpacking import MAX_UNPACKED_BYTES
 from jobs.records import NewJob, Plan, RowErrorInfo
 from jobs.shown_urls import shown_input
@@ -39,7 +39,7 @@ class Submission:
     """What a person asked for.
 
     Attributes:
-        input: path, URI, or `-` for stdin.
+        input: path, URI, or `-` for stdin; or rows that are no file, under a name.
         sampling: defaults for all rows; a row's own parameters win.
         chat_template_kwargs: variables for the chat template of all chats; a row's own win.
         served_model_names: what else rows of OpenAI batch files may call the model.
@@ -59,7 +59,7 @@ class Submission:
         normalize: scale embeddings to the length 1.
     """
 
-    input: str
+    input: str | Source
     model: str
     name: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -184,7 +184,9 @@ def new_job_id() -> str:
     return "job_" + "".join(_BASE32[(number >> shift) & 31] for shift in range(95, -1, -5))
 
 
-def _uri(given: str) -> str:
+def _uri(given: str | Source) -> str:
+    if isinstance(given, Source):
+        return given.name
     if given == STDIN or "://" in given:
         return shown_input(given)
     return str(Path(given).expanduser().absolute())

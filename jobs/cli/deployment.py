@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
+    """Where jobs are kept, and how its user is told of what goes on.
+
+    Attributes:
+        tell: takes a sentence.
+    """
+
     settings: Settings
     store: Store
     storage: Storage
+    tell: Callable[[str], None] = note
 
     @property
     def owner(self) -> str:
@@ -55,18 +63,23 @@ class Deployment:
                 lambda limit: self.store.chunks_to_wake(limit, model=model, lost=lost),
             )
         except (BrokerError, DatabaseError) as error:
-            note(
+            self.tell(
                 f"Workers could not be woken: {error}. The job is queued all the same; they look "
                 "into the database every few seconds and will find it."
             )
 
 
 @contextlib.contextmanager
-def opened(create: bool = False) -> Iterator[Deployment]:
-    """Open the deployment that the environment names.
+def opened(
+    create: bool = False,
+    settings: Settings | None = None,
+    tell: Callable[[str], None] = note,
+) -> Iterator[Deployment]:
+    """Open a deployment, that which the environment names if no other is given.
 
     Args:
         create: make or upgrade the database, if it is the default one.
+        tell: takes what has to be said meanwhile.
 
     Raises:
         DatabaseError: the database is missing, or of another version.
@@ -76,26 +89,27 @@ def opened(create: bool = False) -> Iterator[Deployment]:
     from jobs.storage import Storage
     from jobs.store import Store
 
-    settings = Settings.from_env()
+    settings = settings or Settings.from_env()
     storage = Storage(settings.storage_url)
-    database = Database(settings.database_url, on_wait=tell_of_wait)
+    on_wait = partial(tell_of_wait, tell=tell)
+    database = Database(settings.database_url, on_wait)
     try:
         try:
             database.check_revision()
         except DatabaseError:
             if not (create and settings.default_database):
                 raise
-            upgrade(settings.database_url, tell_of_wait)
+            upgrade(settings.database_url, on_wait)
             database.check_revision()
         store = Store(database, lease_seconds=settings.lease_seconds)
-        yield Deployment(settings, store, storage)
+        yield Deployment(settings, store, storage, tell)
     finally:
         database.close()
 
 
-def tell_of_wait(error: DatabaseError) -> None:
-    """Say on stderr what a command waits for."""
-    note(f"Waiting for the {error}")
+def tell_of_wait(error: DatabaseError, tell: Callable[[str], None] = note) -> None:
+    """Say what is waited for."""
+    tell(f"Waiting for the {error}")
 
 
 def model_name(given: str) -> str:

@@ -29,14 +29,15 @@ def errors(job_id: JobId, as_json: Json = False) -> None:
         job = deployment.store.job(job_id)
         if job.state is JobState.FAILED:
             note(f"job {job.id} failed as a whole: {job.error_message} [{job.error_code}]")
-        found = _error_rows(deployment, job)
+        found = error_rows(deployment, job)
         if as_json:
             _print_json(found)
         else:
             _print_groups(job, found)
 
 
-def _error_rows(deployment: Deployment, job: JobRecord) -> Iterator[dict[str, Any]]:
+def error_rows(deployment: Deployment, job: JobRecord) -> Iterator[dict[str, Any]]:
+    """The rows of a job that have no answer, in their order, as they are listed."""
     from jobs.results import OutputRows, open_partial, open_version
 
     rows: OutputRows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ from jobs.cli.shapes import exit_code, output_path, summary
 from jobs.cli.submitting import submit_job
 from jobs.cli.supervising import Interruptions, Supervisor
 from jobs.cli.target import Target, chosen_target
-from jobs.cli.watching import progress_display
+from jobs.cli.watching import Display, progress_display
 from jobs.cli.worker import worker_command
 from jobs.cli.worker_process import WorkerProcess
 from jobs.errors import StorageError, UsageError
@@ -86,6 +87,20 @@ def run(
 
 def _answer(deployment: Deployment, job: JobRecord, engine: EngineOptions) -> JobRecord:
     note(f"job {job.id}, answered by a worker whose log is {_log_of(deployment, job)}")
+    return answer(deployment, job, engine, progress_display())
+
+
+def answer(
+    deployment: Deployment,
+    job: JobRecord,
+    engine: EngineOptions,
+    displaying: AbstractContextManager[Display],
+) -> JobRecord:
+    """Answer a job with a worker process of our own, and wait until it has ended.
+
+    Raises:
+        WorkerLeft: the worker left, or was told to leave, before that.
+    """
     command = worker_command(
         job.model, "--exit-when-done", job.id, "--watch-parent", *engine.arguments()
     )
@@ -94,7 +109,7 @@ def _answer(deployment: Deployment, job: JobRecord, engine: EngineOptions) -> Jo
     with interruptions.caught():
         worker.start()
         try:
-            with progress_display() as display:
+            with displaying as display:
                 return Supervisor(deployment, job, worker, display, interruptions).run()
         finally:
             worker.close()

@@ -32,24 +32,47 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
     Raises:
         JobsError: the file or the options are refused; nothing is left behind.
     """
+    with _reading() as progress:
+        job, new = queue_job(deployment, submission_of(deployment, options), progress)
+    if new is None:
+        note(
+            f"already submitted: job {job.id} has this idempotency key and is {job.state}; "
+            "nothing was queued"
+        )
+    else:
+        _tell_rows(deployment, new)
+    deployment.wake(job.model)
+    return job
+
+
+def queue_job(
+    deployment: Deployment,
+    submission: Submission,
+    progress: Callable[[Progress], None] | None = None,
+) -> tuple[JobRecord, NewJob | None]:
+    """Validate and insert a job, and not wake anybody yet.
+
+    Returns:
+        The job, and what was inserted; None if it was submitted before.
+
+    Raises:
+        JobsError: the input or the options are refused; nothing is left behind.
+    """
     from jobs.orphans import claim_for_submit
     from jobs.submission import prepare
 
-    submission = _submission(deployment, options)
     if Path(submission.model).is_absolute() and not os.path.exists(submission.model):
-        note(
+        deployment.tell(
             f"Warning: there is no model {submission.model} on this machine; only a worker on a "
             "machine that has it can answer the job"
         )
-    with _reading() as progress:
-        in_use = bool(deployment.store.list_jobs(limit=1))
-        new = prepare(
-            submission,
-            deployment.storage,
-            progress,
-            in_use=in_use,
-            max_unpacked=deployment.settings.max_unpacked_bytes,
-        )
+    new = prepare(
+        submission,
+        deployment.storage,
+        progress,
+        in_use=bool(deployment.store.list_jobs(limit=1)),
+        max_unpacked=deployment.settings.max_unpacked_bytes,
+    )
     folder = deployment.storage.job(new.folder)
     try:
         claim_for_submit(folder, new.plan.input_path)
@@ -61,18 +84,17 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
                 folder.remove_all()
         raise
     if job.id == new.id:
-        _tell_rows(new, folder)
-    else:
-        folder.remove_all()
-        note(
-            f"already submitted: job {job.id} has this idempotency key and is {job.state}; "
-            "nothing was queued"
-        )
-    deployment.wake(job.model)
-    return job
+        return job, new
+    folder.remove_all()
+    return job, None
 
 
-def _submission(deployment: Deployment, options: SubmitOptions) -> Submission:
+def submission_of(deployment: Deployment, options: SubmitOptions) -> Submission:
+    """What the options ask for, not yet validated.
+
+    Raises:
+        UsageError: an option cannot be read.
+    """
     from jobs.submission import Submission
 
     deadline = options.deadline
@@ -154,17 +176,24 @@ def _reading() -> Iterator[Callable[[Progress], None] | None]:
         )
 
 
-def _tell_rows(new: NewJob, folder: JobFolder) -> None:
+def _tell_rows(deployment: Deployment, new: NewJob) -> None:
     plan = new.plan
     note(f"{plural(plan.total_rows, 'row')} in {plural(len(plan.chunks), 'chunk')}")
-    if not plan.rejected:
-        return
-    fate = "an error row" if plan.rejected == 1 else "error rows"
-    note(f"{plural(plan.rejected, 'row')} cannot be answered and will be {fate}:")
-    for line in _first_errors(new, folder):
-        note(f"  {line}")
-    if plan.rejected > _SHOWN_ERRORS:
-        note(f"  … `pagemill errors {new.id}` lists all of them")
+    for line in told_of_refused(deployment, new):
+        note(line)
+
+
+def told_of_refused(deployment: Deployment, new: NewJob) -> list[str]:
+    """Lines about the rows that were refused; none if no row was."""
+    rejected = new.plan.rejected
+    if not rejected:
+        return []
+    fate = "an error row" if rejected == 1 else "error rows"
+    lines = [f"{plural(rejected, 'row')} cannot be answered and will be {fate}:"]
+    lines += [f"  {line}" for line in _first_errors(new, deployment.storage.job(new.folder))]
+    if rejected > _SHOWN_ERRORS:
+        lines.append(f"  … `pagemill errors {new.id}` lists all of them")
+    return lines
 
 
 def _first_errors(new: NewJob, folder: JobFolder) -> list[str]:

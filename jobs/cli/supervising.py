@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
@@ -26,6 +27,18 @@ if TYPE_CHECKING:
 MODEL_UNAVAILABLE = 3  # how a worker ends that cannot serve its model
 
 
+class WorkerLeft(typer.Exit):
+    """The worker is gone, and the job has not ended.
+
+    Attributes:
+        reason: what it said last; None if it was told to leave.
+    """
+
+    def __init__(self, code: int, reason: str | None) -> None:
+        super().__init__(code)
+        self.reason = reason
+
+
 class Interruptions:
     """Counts Ctrl-C and SIGTERM while it is entered; the rest of us goes on."""
 
@@ -35,6 +48,9 @@ class Interruptions:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are not for us
+            return
         before = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -74,7 +90,7 @@ class Supervisor:
         """Watch until the job has ended; returns it.
 
         Raises:
-            typer.Exit: the worker left, or was told to leave, before the end of the job.
+            WorkerLeft: the worker left, or was told to leave, before the end of the job.
         """
         watched = Watched(self._deployment, self._job.id)
         while True:
@@ -111,7 +127,7 @@ class Supervisor:
         """The worker has ended and the job has not."""
         if self._interruptions.count:
             self._say_how_to_resume()
-            raise typer.Exit(self._interruptions.exit_code)
+            raise WorkerLeft(self._interruptions.exit_code, None)
         if code < 0:
             name = signal.Signals(-code).name
             with contextlib.suppress(DatabaseUnavailable):  # then its leases have to run out
@@ -129,7 +145,7 @@ class Supervisor:
             note("The worker has left:")
         note(f"{self._worker.tail()}Its log is {self._worker.log}")
         self._say_how_to_resume()
-        raise typer.Exit(1)
+        raise WorkerLeft(1, self._worker.complaint())
 
     def _fail(self, code: int, job: JobRecord) -> None:
         """The worker ended with an error; a job that nobody began is failed with its reason."""
@@ -140,7 +156,7 @@ class Supervisor:
         reason = "model_unavailable" if code == MODEL_UNAVAILABLE else "worker_failed"
         if self._deployment.store.fail_job(job.id, reason, complaint):
             note(f"job {job.id} failed; the worker's log is {self._worker.log}")
-            raise typer.Exit(1)
+            raise WorkerLeft(1, complaint)
 
     def _say_how_to_resume(self) -> None:
         job = self._job

@@ -78,7 +78,7 @@ class Watched:
             now = time.monotonic()
             if self._away_since is None:
                 self._away_since = now
-                tell_of_wait(error)
+                tell_of_wait(error, self._deployment.tell)
             elif now - self._away_since > AWAY_SECONDS:
                 raise
             return None
@@ -116,7 +116,7 @@ def is_paused(job: JobRecord) -> str | None:
 
 
 def telling_why_it_waits(deployment: Deployment, display: Display) -> Display:
-    """The display, and a note on stderr each time that the job has had no worker for a while.
+    """The display, and a sentence each time that the job has had no worker for a while.
 
     A job that is paused, or waits for something else, is told of too.
     """
@@ -127,11 +127,11 @@ def telling_why_it_waits(deployment: Deployment, display: Display) -> Display:
     def show(progress: JobProgress) -> None:
         nonlocal without_since, told, told_pause, waited_for
         if (sentence := is_paused(progress.job)) and not told_pause:
-            note(sentence)
+            deployment.tell(sentence)
         told_pause = sentence is not None
         if progress.job.waiting_for != waited_for:
             waited_for = progress.job.waiting_for
-            note(f"The job waits for {waited_for}" if waited_for else "The job goes on")
+            deployment.tell(f"The job waits for {waited_for}" if waited_for else "The job goes on")
         if progress.workers_alive:
             without_since, told = None, False
         elif without_since is None:
@@ -141,7 +141,7 @@ def telling_why_it_waits(deployment: Deployment, display: Display) -> Display:
                 sentence = no_worker(deployment, progress)
                 told = True
                 if sentence:
-                    note(sentence)
+                    deployment.tell(sentence)
         display(progress)
 
     return show

@@ -38,7 +38,7 @@ _TABLES = (".csv", ".tsv", ".xlsx", ".xls")
 
 @contextmanager
 def open_input(
-    given: str,
+    given: str | Source,
     rules: PromptRules,
     input_format: str | None = None,
     read_bytes: int = READ_BYTES,
@@ -50,7 +50,7 @@ def open_input(
     what the first bytes say; whether JSON lines are compressed is seen from the bytes alone.
 
     Args:
-        given: path, URI, or `-` for stdin.
+        given: path, URI, or `-` for stdin; or a source that was found otherwise.
         read_bytes: how much is read at once.
         max_unpacked: bytes that it may have unpacked, unless it is large as it is.
 
@@ -60,7 +60,7 @@ def open_input(
     """
     if input_format is not None and input_format not in FORMATS:
         raise UsageError(f"the input format is {input_format!r}; it must be jsonl or parquet")
-    source = locate(given)
+    source = locate(given) if isinstance(given, str) else given
     limit = UnpackedLimit.of(source.name, source.size, max_unpacked)
     if _is_parquet(source, input_format):
         with ParquetRows(source, rules, limit) as rows:
