@@ -116,11 +116,7 @@ def answers(engine: Engine) -> dict[str, RequestOutput]:
     return found
 
 
-# The engine does not keep its cache token by token on a processor yet, as this kernel does.
-WAITING = {"rope_kv_write"}
-
-
-@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - WAITING))
+@REGISTERED
 def test_the_engine_uses_it(name: str, runs: Runs) -> None:
     assert runs.calls[name] > 0
 
