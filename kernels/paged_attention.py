@@ -3,7 +3,8 @@
 Paging follows Kwon et al., "Efficient memory management for large language model serving
 with PagedAttention", SOSP 2023; query heads share key-value heads as in Ainslie et al.,
 2023, arXiv:2305.13245: head `h` of the queries reads head `h // (heads / kv_heads)`. A layer
-may have a sliding window (Jiang et al., "Mistral 7B", 2023, arXiv:2310.06825).
+may have a sliding window (Jiang et al., "Mistral 7B", 2023, arXiv:2310.06825), and scores that are
+capped (Gemma 2, arXiv:2408.00118).
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ import torch
 from kernels.attention_metadata import AttentionMetadata
 from kernels.batch_invariant_tiles import batch_invariant_plan
 from kernels.gathered_attention import GatherPlan, gathered_attention
+from kernels.gpu.attention_limits import AttentionGeometry
+from kernels.gpu.attention_plan import TilePlan as GPUTilePlan
+from kernels.gpu.attention_plan import plan_attention_tiles
+from kernels.gpu.library import find as find_gpu
+from kernels.gpu.library import serves as gpu_serves
 from kernels.kv_layout import LayerKV
+from kernels.packed_arrays import PackedArrays
 from kernels.tiled_attention import TilePlan, tiled_attention
 
 
@@ -31,7 +38,7 @@ class AttentionPlan:
     """
 
     slots: torch.Tensor
-    by_window: Mapping[int | None, GatherPlan | TilePlan]
+    by_window: Mapping[int | None, GatherPlan | TilePlan | GPUTilePlan]
     workspace: torch.Tensor
 
 
@@ -50,14 +57,16 @@ def plan_attention(
         windows: the sliding window of each layer in tokens, its own token included; None
             attends to everything. Layers with the same window share their preparation.
         batch_invariant: what a query gets is to have the same bits whatever else the step
-            computes; only for a cache head by head.
+            computes; only for a cache head by head, or the kernels of the GPU.
     """
     longest = max(metadata.context_lens)
     # A window that no sequence has outgrown is no window.
     effective = {w: w if w is not None and w < longest else None for w in windows}
     workspace = torch.empty(0)
-    built: dict[int | None, GatherPlan | TilePlan]
-    if kv.by_head:
+    built: dict[int | None, GatherPlan | TilePlan | GPUTilePlan]
+    if gpu_serves(kv.keys.device) and not kv.by_head:
+        built = {**_on_gpu(metadata, kv, num_heads, set(effective.values()), batch_invariant)}
+    elif kv.by_head:
         build = batch_invariant_plan if batch_invariant else TilePlan.build
         built = {w: build(metadata, kv, w, num_heads) for w in set(effective.values())}
     else:
@@ -70,12 +79,36 @@ def plan_attention(
     return AttentionPlan(metadata.slots, by_window, workspace)
 
 
+def _on_gpu(
+    metadata: AttentionMetadata,
+    kv: LayerKV,
+    num_heads: int,
+    windows: Iterable[int | None],
+    batch_invariant: bool,
+) -> dict[int | None, GPUTilePlan]:
+    """A plan for each window; one copy brings all of them to the device."""
+    geometry, packed = AttentionGeometry.of(kv, num_heads), PackedArrays()
+    plans = {
+        window: plan_attention_tiles(metadata, geometry, window, batch_invariant=batch_invariant)
+        for window in windows
+    }
+    for plan in plans.values():
+        for array in plan.arrays:
+            packed.add(array)
+    tensors = iter(packed.upload(kv.keys.device))
+    return {
+        window: plan.on_device([next(tensors) for _ in plan.arrays])
+        for window, plan in plans.items()
+    }
+
+
 def paged_attention(
     queries: torch.Tensor,
     kv: LayerKV,
     plan: AttentionPlan,
     scale: float,
     window: int | None = None,
+    softcap: float | None = None,
 ) -> torch.Tensor:
     """Attend from each token of the step to its sequence's tokens up to itself.
 
@@ -86,11 +119,18 @@ def paged_attention(
         scale: what dot products are multiplied by.
         window: the layer's sliding window, one of those that were planned: token `i` attends
             to token `j` where `0 <= i - j < window`.
+        softcap: scores `x` become `softcap * tanh(x / softcap)`; only on a GPU.
 
     Returns:
         [num_tokens, num_heads, head_dim], a new tensor.
     """
     prepared = plan.by_window[window]
+    if isinstance(prepared, GPUTilePlan):
+        on_gpu = find_gpu("paged_attention", queries.device)
+        assert on_gpu is not None, "the plan was made for its kernels"
+        storage = kv.keys, kv.values, kv.key_scales, kv.value_scales
+        return on_gpu(queries, *storage, *prepared.arguments, scale, softcap, *prepared.launch)
+    assert softcap is None, "only the kernels of the GPU cap scores"
     if isinstance(prepared, TilePlan):
         return tiled_attention(queries, kv, prepared, scale)
     return gathered_attention(queries, kv, prepared, plan.workspace, scale)
@@ -102,6 +142,7 @@ def paged_attention_reference(
     metadata: AttentionMetadata,
     scale: float,
     window: int | None = None,
+    softcap: float | None = None,
 ) -> torch.Tensor:
     """The specification of `paged_attention`: one query at a time, in float32."""
     output = torch.empty_like(queries)
@@ -115,6 +156,8 @@ def paged_attention_reference(
                 for stored in kv.read(metadata.block_tables[i])
             )
             scores = torch.einsum("hd,lhd->hl", queries[token].float(), keys) * scale
+            if softcap is not None:
+                scores = softcap * torch.tanh(scores / softcap)
             weights = scores.softmax(-1)
             output[token] = torch.einsum("hl,lhd->hd", weights, values).to(output.dtype)
     return output

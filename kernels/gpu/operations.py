@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernels.gpu.attention import paged_attention
 from kernels.gpu.block_copy import copy_blocks, read_blocks, write_blocks
 from kernels.gpu.embedding import gather_rows
 from kernels.gpu.gated_activation import silu_and_mul
@@ -17,6 +18,7 @@ OPERATIONS: Mapping[str, Operation] = {
         add_rms_norm,
         copy_blocks,
         gather_rows,
+        paged_attention,
         read_blocks,
         rms_norm,
         rope_kv_write,

@@ -7,6 +7,14 @@ from typing import Any
 
 import torch
 
+from tests.kernels.gpu.attention_case import AttentionCase
+
+
+def paged_attention() -> tuple[Any, ...]:
+    """A long decode, in two tiles whose results are merged, and a chunk."""
+    case = AttentionCase.build([(1, 400), (3, 40)])
+    return case.arguments(case.plan())
+
 
 def rms_norm() -> tuple[Any, ...]:
     return torch.randn(3, 8), torch.randn(8), 1e-6
@@ -60,6 +68,7 @@ SAMPLES: dict[str, Callable[[], tuple[Any, ...]]] = {
         add_rms_norm,
         copy_blocks,
         gather_rows,
+        paged_attention,
         read_blocks,
         rms_norm,
         rope_kv_write,
