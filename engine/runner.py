@@ -19,7 +19,7 @@ from engine.step_prompts import HiddenRows, StepPrompts
 from kernels.attention_metadata import AttentionMetadata
 from kernels.host_tensors import integers
 from kernels.paged_attention import AttentionPlan, plan_attention
-from kernels.sampling import LogitsProcessor, RowSampling, SamplingMetadata, sample
+from kernels.sampling import LogitsProcessor, RowSampling, sample, sampling_rules
 
 
 class Runner:
@@ -108,7 +108,7 @@ class Runner:
     ) -> SampledRows:
         rules = None
         if any(s.params.temperature > 0 or s.logit_rules is not None for s in sampling):
-            rules = SamplingMetadata.build(
+            rules = sampling_rules(
                 [_row_sampling(s) for s in sampling], logits.shape[-1], self.loaded.device
             )
         # The model's own logits stay as they are: log probabilities are of them.

@@ -16,8 +16,11 @@ from typing import NamedTuple
 
 import torch
 
+from kernels.gpu.library import find as find_gpu
+from kernels.gpu.library import serves
 from kernels.greedy import NO_TOKEN, greedy_tokens
 from kernels.host_tensors import floats, integers
+from kernels.packed_sampling import PackedSampling
 from kernels.philox import philox_uniform
 
 NOTHING_LEFT = -2
@@ -84,13 +87,10 @@ class SamplingMetadata:
         cls, rules: Sequence[RowSampling], vocab_size: int, device: torch.device
     ) -> SamplingMetadata | None:
         """None where all rows take their likeliest token."""
-        sampled_rows = [i for i, rule in enumerate(rules) if rule.temperature > 0]
-        order = sampled_rows + [
-            i for i, rule in enumerate(rules) if rule.processed and rule.temperature == 0
-        ]
+        order, count = _order(rules)
         if not order:
             return None
-        sampled = [rules[i] for i in sampled_rows]
+        sampled = [rules[i] for i in order[:count]]
         cuts = [0 < r.top_k < vocab_size for r in sampled]
         filtered = [i for i, r in enumerate(sampled) if cuts[i] or r.top_p < 1]
         with_min_p = [i for i, r in enumerate(sampled) if r.min_p > 0]
@@ -120,16 +120,33 @@ class SamplingMetadata:
         )
 
 
+def sampling_rules(
+    rules: Sequence[RowSampling], vocab_size: int, device: torch.device
+) -> SamplingMetadata | PackedSampling | None:
+    """What `sample` wants on a device; None where all rows take their likeliest token."""
+    if not serves(device):
+        return SamplingMetadata.build(rules, vocab_size, device)
+    order, _ = _order(rules)
+    return PackedSampling.build(rules, order, vocab_size, device) if order else None
+
+
+def _order(rules: Sequence[RowSampling]) -> tuple[list[int], int]:
+    """The rows that do not simply take their likeliest token; how many of them are sampled."""
+    sampled = [i for i, rule in enumerate(rules) if rule.temperature > 0]
+    greedy = [i for i, rule in enumerate(rules) if rule.processed and rule.temperature == 0]
+    return sampled + greedy, len(sampled)
+
+
 def sample(
     logits: torch.Tensor,
-    metadata: SamplingMetadata | None,
+    metadata: SamplingMetadata | PackedSampling | None,
     processors: Sequence[LogitsProcessor] = (),
 ) -> torch.Tensor:
     """One token for each row. The logits are left as they are.
 
     Args:
         logits: [rows, vocab_size], any floating dtype.
-        metadata: the rows' sampling rules; None where all take their likeliest token.
+        metadata: of `sampling_rules`; None where all rows take their likeliest token.
         processors: applied one after the other to a copy of the rows of `metadata`.
 
     Returns:
@@ -139,6 +156,9 @@ def sample(
     """
     tokens = greedy_tokens(logits)
     if metadata is None:
+        return tokens
+    if isinstance(metadata, PackedSampling):
+        _sample_packed(tokens, logits, metadata, processors)
         return tokens
     scores = logits[metadata.rows].float()
     for process in processors:
@@ -152,6 +172,22 @@ def sample(
     broken = (tokens[metadata.rows] == NO_TOKEN) | ~(peaks < torch.inf)
     tokens[metadata.rows] = drawn.masked_fill_(broken, NO_TOKEN)
     return tokens
+
+
+def _sample_packed(
+    tokens: torch.Tensor,
+    logits: torch.Tensor,
+    metadata: PackedSampling,
+    processors: Sequence[LogitsProcessor],
+) -> None:
+    """Replace the tokens of the rows of `metadata`; only what is processed is copied."""
+    sample_rows = find_gpu("sample_rows", logits.device)
+    assert sample_rows is not None  # or else the rules would not have been packed
+    if processors:
+        logits = logits[metadata.rows].float()
+        for process in processors:
+            process(logits)
+    sample_rows(tokens, logits, bool(processors), *metadata.rules())
 
 
 def filtered_scores(logits: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:

@@ -11,6 +11,7 @@ from kernels.gpu.gated_activation import silu_and_mul
 from kernels.gpu.operation import Operation
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from kernels.gpu.rope_kv_write import rope_kv_write
+from kernels.gpu.sampling import sample_rows
 
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
@@ -22,6 +23,7 @@ OPERATIONS: Mapping[str, Operation] = {
         read_blocks,
         rms_norm,
         rope_kv_write,
+        sample_rows,
         silu_and_mul,
         write_blocks,
     )

@@ -1,0 +1,34 @@
+"""Sampling from the vocabularies of Qwen3-0.6B (logits as they are) and Llama-3-8B (processed)."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.gpu.sampling import sample_rows
+from tests.kernels.gpu.aot.case import Case
+
+
+def _new(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _sample(rows: int, vocab_size: int, dtype: torch.dtype, processed: bool) -> object:
+    floats, counts = torch.float32, torch.int32
+    return sample_rows(
+        _new(rows), _new(rows, vocab_size, dtype=dtype), processed, *(_new(rows) for _ in range(4)),
+        _new(rows, dtype=floats), _new(rows, dtype=counts), _new(rows, dtype=torch.float64),
+        _new(rows, dtype=floats),
+    )  # fmt: skip
+
+
+CASES = (
+    Case(
+        "sample_rows bf16 151936",
+        lambda: _sample(64, 151_936, torch.bfloat16, processed=False),
+        pinned=True,
+    ),
+    Case(
+        "sample_rows processed f32 128256",
+        lambda: _sample(64, 128_256, torch.float32, processed=True),
+    ),
+)
