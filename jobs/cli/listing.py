@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs.cli.console import keep_whole, note, one_line, show, squeezable, table
-from jobs.cli.deployment import opened
+from jobs.cli.deadline import parse_since
+from jobs.cli.deployment import model_name, opened
 from jobs.cli.options import Json
 from jobs.cli.shapes import job_json, shown_state, unanswered
 from jobs.states import JobState
@@ -24,6 +25,19 @@ def list_jobs(
     state: Annotated[
         list[JobState] | None, typer.Option(help="Only jobs in this state; repeatable.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Only jobs of this model.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only jobs with this text in their name.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN",
+            help="Only jobs submitted since then: 90m, 8h, 2d ago, or a time like 2030-01-31.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
     as_json: Json = False,
 ) -> None:
@@ -32,16 +46,26 @@ def list_jobs(
     \b
     Examples:
       pagemill list --state in_progress --state queued
+      pagemill list --model smollm2-135m --name nightly --since 2d
       pagemill list --json | jq -r '.[].id'
     """
     with opened() as deployment:
-        jobs = deployment.store.list_jobs(state or (), limit)
+        store = deployment.store
+        jobs = store.list_jobs(
+            state or (),
+            limit,
+            model=None if model is None else model_name(model),
+            name=name,
+            # By the clock that the times of jobs are from.
+            since=None if since is None else parse_since(since, store.now()),
+        )
         storage = deployment.storage
     if as_json:
         print(json.dumps([job_json(job, storage) for job in jobs]))
         return
     if not jobs:
-        note("no jobs")
+        wanted = any(value is not None for value in (model, name, since)) or state
+        note("no such jobs" if wanted else "no jobs")
         return
     show(_table(jobs))
 

@@ -110,10 +110,23 @@ class Store(Work, JobLife):
         with self._database.read() as connection:
             return read.job(connection, job_id)
 
-    def list_jobs(self, states: Collection[JobState] = (), limit: int = 50) -> list[JobRecord]:
-        """Jobs in one of the states (in any, if none is given), newest first."""
+    def list_jobs(
+        self,
+        states: Collection[JobState] = (),
+        limit: int = 50,
+        *,
+        model: str | None = None,
+        name: str | None = None,
+        since: datetime | None = None,
+    ) -> list[JobRecord]:
+        """Jobs in one of the states (in any, if none is given), newest first.
+
+        Args:
+            name: text that is in the job's name, whatever the case of its letters.
+            since: when they were submitted at the earliest.
+        """
         with self._database.read() as connection:
-            return read.list_jobs(connection, states, limit)
+            return read.list_jobs(connection, states, limit, model, name, since)
 
     def progress(self, job_id: str) -> JobProgress:
         """The job, with the last counts of its chunks that were begun and are not committed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
@@ -37,10 +38,23 @@ def is_there(connection: Connection, job_id: str) -> bool:
     return connection.scalar(select(jobs.c.id).where(jobs.c.id == job_id)) is not None
 
 
-def list_jobs(connection: Connection, states: Collection[JobState], limit: int) -> list[JobRecord]:
+def list_jobs(
+    connection: Connection,
+    states: Collection[JobState],
+    limit: int,
+    model: str | None,
+    name: str | None,
+    since: datetime | None,
+) -> list[JobRecord]:
     query = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
     if states:
         query = query.where(jobs.c.state.in_(states))
+    if model is not None:
+        query = query.where(jobs.c.model == model)
+    if name is not None:
+        query = query.where(jobs.c.name.icontains(name, autoescape=True))
+    if since is not None:
+        query = query.where(jobs.c.created_at >= since)
     return [job_record(row) for row in connection.execute(query)]
 
 

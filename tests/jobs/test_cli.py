@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -281,6 +283,35 @@ def test_list_is_newest_first_and_filters_by_state(cli: CommandLine) -> None:
     assert out.index(second) < out.index(first)
 
 
+def test_list_of_a_model_a_name_and_a_time(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(*options: str) -> list[str]:
+        return [job["id"] for job in cli.json("list", *options)]
+
+    monkeypatch.chdir(tmp_path)
+    row = '{"prompt": "a"}\n'
+    old = cli.submit(*GOOD, options=("--name", "Nightly 50%_a"))
+    local = cli("submit", "-", "--model", "./llama", stdin=row)[0].strip()
+    with closing(sqlite3.connect(cli.home / "pagemill.db")) as connection, connection:
+        connection.execute(
+            "UPDATE jobs SET created_at = strftime('%Y-%m-%d %H:%M:%f000', 'now', '-3 hours') "
+            "WHERE id = ?", (old,),
+        )  # fmt: skip
+
+    assert found("--model", "./llama") == [local]
+    assert found("--model", "the-model") == [old]
+    assert found("--name", "nightly") == [old]
+    assert found("--name", "50%_") == [old]
+    assert found("--name", "5_%") == []  # no pattern
+    assert found("--since", "2h") == [local]
+    assert found("--since", "4h") == [local, old]
+    assert found("--since", "4h", "--model", "the-model", "--state", "queued") == [old]
+    assert cli("list", "--name", "none") == ("", "no such jobs\n")
+    _, err = cli("list", "--since", "soon", expect=64)
+    assert "--since 'soon' is neither" in err
+
+
 def test_list_counts_answers_and_rows_that_ended_without_one(cli: CommandLine) -> None:
     cancelled = cli.submit(*GOOD, "bad", options=("--chunk-rows", "1"))
     with cli.store() as store:
@@ -444,9 +475,9 @@ def test_errors_are_grouped_by_code(cli: CommandLine) -> None:
 
     out, _ = cli("errors", job_id)
 
-    assert "invalid_json: 26 rows\n  line 4: " in out
+    assert "invalid_json: 26 rows\n  line 4, row 3: " in out
     assert "… and 6 more" in out
-    assert "invalid_parameter: 1 row\n  line 5 (top_p): top_p " in out
+    assert "invalid_parameter: 1 row\n  line 5, row 4 (top_p): top_p " in out
     assert out.index("invalid_json") < out.index("invalid_parameter")
 
 
@@ -464,6 +495,43 @@ def test_errors_as_json_list_every_row(cli: CommandLine) -> None:
     assert found[2]["custom_id"] == "five"
     assert found[2]["field"] == "top_p"
     assert set(found[0]) == {"row_index", "custom_id", "code", "message", "line", "field"}
+
+
+def test_errors_of_some_codes_and_so_many_of_each(cli: CommandLine) -> None:
+    bad = {"prompt": "x", "top_p": 2, "custom_id": "five"}
+    job_id = cli.submit(*GOOD, *["bad"] * 3, bad, {"prompt": 1})
+
+    out, _ = cli("errors", job_id, "--code", "invalid_json", "--limit", "1")
+    assert len(out.splitlines()) == 3
+    assert out.startswith("invalid_json: 3 rows\n  line 4, row 3: ")
+    assert out.splitlines()[-1].startswith("  … and 2 more")
+
+    counts, _ = cli("errors", job_id, "--limit", "0")
+    assert counts == "invalid_json: 3 rows\ninvalid_parameter: 1 row\nwrong_type: 1 row\n"
+
+    options = ("--code", "invalid_parameter", "--code", "wrong_type")
+    both, _ = cli("errors", job_id, *options)
+    assert "line 7, row 6, custom_id five (top_p): " in both
+    assert "invalid_json" not in both
+    assert [row["line"] for row in cli.json("errors", job_id, *options)] == [7, 8]
+    assert [row["line"] for row in cli.json("errors", job_id, "--limit", "1")] == [4, 7, 8]
+
+    out, err = cli("errors", job_id, "--code", "nan_logits")
+    assert out == ""
+    assert f"job {job_id} (queued) has no rows with errors of code nan_logits" in err
+
+
+def test_errors_as_json_by_code(cli: CommandLine) -> None:
+    job_id = cli.submit(*GOOD, *["bad"] * 25)
+
+    (group,) = cli.json("errors", job_id, "--by-code")
+
+    assert (group["code"], group["rows"], len(group["examples"])) == ("invalid_json", 25, 20)
+    assert group["examples"] == cli.json("errors", job_id)[:20]
+    (group,) = cli.json("errors", job_id, "--by-code", "--limit", "0")
+    assert group == {"code": "invalid_json", "rows": 25, "examples": []}
+    _, err = cli("errors", job_id, "--by-code", expect=64)
+    assert "--by-code is for --json" in err
 
 
 def test_a_job_without_errors_lists_none(cli: CommandLine) -> None:

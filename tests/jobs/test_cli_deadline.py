@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from jobs.cli.deadline import parse_deadline
+from jobs.cli.deadline import parse_deadline, parse_since
 from jobs.errors import UsageError
 
 pytestmark = pytest.mark.quick
@@ -49,3 +49,26 @@ def test_what_is_no_deadline_is_refused(text: str) -> None:
 def test_a_time_that_has_passed_is_refused() -> None:
     with pytest.raises(UsageError, match="has passed"):
         parse_deadline("2030-01-31T07:59+00:00", NOW)
+
+
+# ---- since when
+
+
+def test_since_counts_back_from_now() -> None:
+    assert parse_since("2d", NOW) == NOW - timedelta(days=2)
+    assert parse_since("0s", NOW) == NOW
+    assert parse_since("2030-01-31T08:30+01:00", NOW) == NOW - timedelta(minutes=30)
+    assert parse_since("2030-01-01", NOW).tzinfo is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("yesterday", "--since 'yesterday' is neither a duration"),
+        ("2031-01-01", "--since '2031-01-01' is yet to come"),
+        ("99999999d", "too far away"),
+    ],
+)
+def test_since_of_no_moment_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        parse_since(text, NOW)

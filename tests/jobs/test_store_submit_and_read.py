@@ -151,6 +151,15 @@ def test_jobs_are_listed_newest_first(back: StoreUnderTest, store: Store) -> Non
     assert [j.id for j in store.list_jobs([JobState.FINALIZING])] == [ids[1]]
     assert len(store.list_jobs({JobState.FINALIZING, JobState.QUEUED})) == 4
     assert store.list_jobs([JobState.FAILED]) == []
+    assert [j.id for j in store.list_jobs(model="m", limit=1)] == [ids[-1]]
+    assert store.list_jobs(model="M") == store.list_jobs(name="") == []
+    since = moment + timedelta(days=2)
+    assert [j.id for j in store.list_jobs(since=since)] == [ids[3], ids[2]]
+    assert [j.id for j in store.list_jobs(since=since + timedelta(seconds=1))] == [ids[3]]
+    back.set_job(ids[0], name="Nächtlich 50%_a")
+    for name in ("nächtlich", "50%_A", "Nä"):
+        assert [j.id for j in store.list_jobs(name=name)] == [ids[0]]
+    assert store.list_jobs(name="5_%") == []
 
 
 def test_progress_adds_what_running_chunks_reported(store: Store) -> None:
