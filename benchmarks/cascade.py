@@ -22,9 +22,10 @@ import torch
 from benchmarks.surroundings import save, surroundings
 from kernels import tiled_attention
 from kernels.attention_metadata import AttentionMetadata
+from kernels.attention_plan import plan_attention
 from kernels.cpu.library import variant
 from kernels.kv_layout import LayerKV
-from kernels.paged_attention import paged_attention, plan_attention
+from kernels.paged_attention import paged_attention
 
 SEQUENCES, OWN_TOKENS, BLOCK_SIZE = 64, 40, 16
 KV_HEADS, HEADS, HEAD_DIM, LAYERS, ROUNDS = 3, 9, 64, 6, 9

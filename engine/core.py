@@ -12,6 +12,7 @@ from engine.batch import Batch
 from engine.beam_group import BeamGroup
 from engine.beam_output import beam_output, check_vocabulary
 from engine.config import EngineConfig
+from engine.decode_graphs import open_decode_graphs
 from engine.detokenizer import StopStringWatch, decode, load_tokenizer
 from engine.errors import ROW_ERRORS, ConfigError, EngineError, RequestError, duplicate_request
 from engine.grammar.masks import GrammarMasks
@@ -93,7 +94,13 @@ class Engine:
         vocab_size = self.loaded.config.vocab_size
         self._grammars = GrammarRequests(self.tokenizer, vocab_size, self.loaded.eos_token_ids)
         masks = GrammarMasks(self._grammars.matchers, vocab_size)
-        self.runner = Runner(self.loaded, self.kv_cache, masks=masks, threads=config.threads)
+        self.runner = Runner(
+            self.loaded,
+            self.kv_cache,
+            masks=masks,
+            threads=config.threads,
+            graphs=open_decode_graphs(config, self.loaded, self.kv_cache, self.max_model_len),
+        )
         swap_pool, self._swap_cost = open_swap_pool(config, self.kv_cache)
         self._steps = MicroBatches(
             lambda batch: self.runner.execute(batch),

@@ -12,6 +12,7 @@ import torch
 
 from engine.batch import Batch, ScheduledSequence
 from engine.config import GIB, EngineConfig
+from engine.decode_graphs import wants_graphs
 from engine.errors import ConfigError
 from engine.host_memory import cgroup_headroom
 from engine.kv_cache import KVCache, kv_block_bytes
@@ -115,22 +116,27 @@ def _gpu_bytes(
 ) -> int:
     device = loaded.device
     torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     kv_cache = one_block(loaded, config.block_size, kv_format)
     runner = Runner(loaded, kv_cache)
     steps = largest_steps(
         config.block_size, config.max_num_seqs, max_model_len, max_num_batched_tokens
     )
+    activations: list[int] = []
     for batch in [*steps, *prompt_steps(steps, max_num_batched_tokens)]:
+        torch.cuda.reset_peak_memory_stats(device)
         runner.execute(batch)
-    torch.cuda.synchronize(device)
-    activations = torch.cuda.max_memory_allocated(device) - before
+        torch.cuda.synchronize(device)
+        activations.append(torch.cuda.max_memory_allocated(device) - before)
+    needed = max(activations)
+    if wants_graphs(config, device):
+        # Graphs have a pool of their own, which holds what a step of decodes needs.
+        needed += activations[1]
     del kv_cache, runner
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     used = total - free
-    return max(0, int(total * config.gpu_memory_utilization) - used - activations)
+    return max(0, int(total * config.gpu_memory_utilization) - used - needed)
 
 
 def one_block(loaded: LoadedModel, block_size: int, kv_format: KVFormat) -> KVCache:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.batch import Batch, SampledToken, ScheduledSequence
+from engine.decode_graphs import DecodeGraphs
 from engine.grammar.masks import GrammarMasks, StepMask
 from engine.kv_cache import KVCache
 from engine.launched_step import LaunchedStep, SampledRows
@@ -16,9 +17,8 @@ from engine.one_thread import one_thread
 from engine.step_inputs import StepArrays, StepInputs
 from engine.step_logprobs import StepLogprobs
 from engine.step_prompts import HiddenRows, StepPrompts
-from kernels.attention_metadata import AttentionMetadata
+from kernels.attention_plan import plan_on_host
 from kernels.host_tensors import integers
-from kernels.paged_attention import AttentionPlan, plan_attention
 from kernels.sampling import LogitsProcessor, RowSampling, sample, sampling_rules
 
 
@@ -30,6 +30,7 @@ class Runner:
         kv_cache: of the same device and dtype.
         masks: what the grammars of sequences allow; None where none has one.
         threads: torch's threads on a CPU, for the whole process; None leaves them alone.
+        graphs: for steps of decodes; None launches their kernels one by one.
     """
 
     def __init__(
@@ -39,11 +40,13 @@ class Runner:
         *,
         masks: GrammarMasks | None = None,
         threads: int | None = None,
+        graphs: DecodeGraphs | None = None,
     ) -> None:
         self.loaded = loaded
         self.kv_cache = kv_cache
         self._processors = LogitsProcessors(loaded.config.vocab_size, loaded.device)
         self._masks = masks
+        self._graphs = graphs
         if threads is not None:
             torch.set_num_threads(threads)
 
@@ -67,8 +70,7 @@ class Runner:
         self.kv_cache.copy_blocks(batch.copies)
         sampling = [s for s in batch.sequences if s.samples]
         mask = self._masks.launch(sampling) if self._masks is not None else None
-        inputs = self._inputs(batch, before)
-        logits, prompts = self._compute(batch, inputs)
+        inputs, logits, prompts = self._compute(batch, before)
         newest = None
         if before is not None and any(s.logit_rules is not None for s in sampling):
             newest = inputs.newest()
@@ -124,18 +126,25 @@ class Runner:
     def logits(self, batch: Batch) -> torch.Tensor:
         """Compute a step without sampling: [sequences with `samples`, vocab_size]."""
         self.kv_cache.copy_blocks(batch.copies)
-        return self._logits(self._inputs(batch))
+        return self._logits(self._inputs(self._arrays(batch)))
 
     def _logits(self, inputs: StepInputs) -> torch.Tensor:
         logits: torch.Tensor = self.loaded.model(
             inputs.token_ids, inputs.positions, self.kv_cache, inputs.plan, inputs.logit_rows
         )
-        return logits if inputs.samples is None else logits.index_select(0, inputs.samples)
+        return inputs.of_samples(logits)
 
-    def _compute(self, batch: Batch, inputs: StepInputs) -> tuple[torch.Tensor, StepPrompts | None]:
+    def _compute(
+        self, batch: Batch, before: LaunchedStep | None
+    ) -> tuple[StepInputs, torch.Tensor, StepPrompts | None]:
         """The logits of the sequences that sample, and what prompts want, if any does."""
+        arrays = self._arrays(batch, before)
+        if self._graphs is not None and self._graphs.fit(batch.sequences):
+            inputs, hidden = self._graphs.run(arrays, before)
+            return inputs, inputs.of_samples(self.loaded.model.logits(hidden)), None
+        inputs = self._inputs(arrays, before)
         if all(s.prompt is None for s in batch.sequences):
-            return self._logits(inputs), None
+            return inputs, self._logits(inputs), None
         wanted, model = HiddenRows(batch.sequences), self.loaded.model
         rows = integers(wanted.tokens, self.loaded.device)
         hidden = model.hidden_states(
@@ -148,20 +157,20 @@ class Runner:
             self.loaded.config.vocab_size,
             batch_invariant=model.batch_invariant,
         )
-        return logits, prompts
+        return inputs, logits, prompts
 
-    def _inputs(self, batch: Batch, before: LaunchedStep | None = None) -> StepInputs:
-        arrays = StepArrays.collect(batch.sequences, self.kv_cache.block_size, before)
-        return arrays.upload(self.loaded.device, before, self._plan)
-
-    def _plan(self, metadata: AttentionMetadata) -> AttentionPlan:
-        return plan_attention(
-            metadata,
+    def _inputs(self, arrays: StepArrays, before: LaunchedStep | None = None) -> StepInputs:
+        attention = plan_on_host(
+            arrays.attention,
             self.kv_cache.layer(0),
             self.loaded.config.num_heads,
             self.loaded.config.windows,
             batch_invariant=self.loaded.model.batch_invariant,
         )
+        return arrays.upload(self.loaded.device, attention, before)
+
+    def _arrays(self, batch: Batch, before: LaunchedStep | None = None) -> StepArrays:
+        return StepArrays.collect(batch.sequences, self.kv_cache.block_size, before)
 
 
 def _logprobs(s: ScheduledSequence) -> int | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,11 +12,30 @@ import torch
 from engine.batch import PENDING, ScheduledSequence
 from engine.launched_step import LaunchedStep
 from kernels.attention_metadata import AttentionMetadata
+from kernels.attention_plan import AttentionPlan, PlannedAttention
 from kernels.packed_arrays import PackedArrays
-from kernels.paged_attention import AttentionPlan
 
 NOT_PENDING = -1
-Plan = Callable[[AttentionMetadata], AttentionPlan]
+NOWHERE = -1  # in place of a slot
+
+
+class Padding(Protocol):
+    """The shape that a step is brought to, and where it has to lie.
+
+    Attributes:
+        tokens: how many there are with the padding.
+        samples: the most that there may be.
+    """
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def samples(self) -> int: ...
+
+    def memory(self, num_bytes: int) -> torch.Tensor:
+        """[at least `num_bytes`], uint8, on the device."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +55,13 @@ class StepInputs:
     samples: torch.Tensor | None
     plan: AttentionPlan
 
+    def of_samples(self, rows: torch.Tensor) -> torch.Tensor:
+        """[samples, ...], of what there is for each of `logit_rows`."""
+        return rows if self.samples is None else rows.index_select(0, self.samples)
+
     def newest(self) -> torch.Tensor:
         """[samples], int64: the last token of each sequence that samples."""
-        rows = self.logit_rows if self.samples is None else self.logit_rows[self.samples]
-        return self.token_ids[rows]
+        return self.token_ids[self.of_samples(self.logit_rows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +121,60 @@ class StepArrays:
             ),
         )
 
-    def upload(self, device: torch.device, before: LaunchedStep | None, plan: Plan) -> StepInputs:
-        """Bring a step to its device; nothing waits for it.
+    @classmethod
+    def of_padding(cls, block_size: int) -> StepArrays:
+        """Of one token that is written nowhere, and whose answer is worth nothing."""
+        nowhere = torch.tensor([NOWHERE])
+        attention = AttentionMetadata.build([1], [1], [(0,)], block_size, nowhere.device)
+        one = _int64([0])
+        return cls(one, one, _int64([]), None, None, replace(attention, slots=nowhere))
+
+    def upload(
+        self,
+        device: torch.device,
+        attention: PlannedAttention,
+        before: LaunchedStep | None = None,
+        padding: Padding | None = None,
+    ) -> StepInputs:
+        """Bring a step to its device, in one copy; nothing waits for it.
 
         Args:
+            attention: of this step.
             before: the step that samples the pending tokens, where there are any.
-            plan: of `kernels.paged_attention`, given metadata with slots on the device.
+            padding: where the step is padded; then all tensors but `logit_rows` and `samples` are.
         """
-        none = _int64([])
-        packed = PackedArrays()
-        for array in (
-            self.token_ids,
-            self.positions,
-            self.attention.slots.numpy(),
-            self.logit_rows,
+        packed, tokens = PackedArrays(), len(self.token_ids)
+        none, size = _int64([]), tokens if padding is None else padding.tokens
+        room = None if padding is None else size
+        packed.add(_padded(self.token_ids, size, 0))
+        packed.add(_padded(self.positions, size, 0))
+        packed.add(_padded(self.attention.slots.numpy(), size, NOWHERE))
+        packed.add(none if self.pending is None else self.pending, room)
+        packed.add(self.logit_rows, room)
+        packed.add(
             none if self.samples is None else self.samples,
-            none if self.pending is None else self.pending,
-        ):
-            packed.add(array)
-        token_ids, positions, slots, logit_rows, samples, pending = packed.upload(device)
+            None if padding is None else padding.samples,
+        )
+        for array, capacity in attention.arrays:
+            packed.add(array, capacity)
+        token_ids, positions, slots, pending, logit_rows, samples, *rest = packed.upload(
+            device, None if padding is None else padding.memory(packed.num_bytes)
+        )
         if before is not None and self.pending is not None:
-            _fill_pending(token_ids, pending, before.tokens())
+            _fill_pending(token_ids[:tokens], pending[:tokens], before.tokens())
         return StepInputs(
             token_ids,
             positions,
-            logit_rows,
-            None if self.samples is None else samples,
-            plan(replace(self.attention, slots=slots)),
+            logit_rows[: len(self.logit_rows)],
+            None if self.samples is None else samples[: len(self.samples)],
+            attention.on_device(slots, rest),
         )
+
+
+def _padded(numbers: np.ndarray, size: int, filler: int) -> np.ndarray:
+    if len(numbers) == size:
+        return numbers
+    return np.concatenate((numbers, np.full(size - len(numbers), filler, dtype=np.int64)))
 
 
 def _fill_pending(token_ids: torch.Tensor, pending: torch.Tensor, sampled: torch.Tensor) -> None:

@@ -9,97 +9,17 @@ capped (Gemma 2, arXiv:2408.00118).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-
 import torch
 
 from kernels.attention_metadata import AttentionMetadata
-from kernels.batch_invariant_tiles import batch_invariant_plan
-from kernels.gathered_attention import GatherPlan, gathered_attention
-from kernels.gpu.attention_limits import AttentionGeometry
+from kernels.attention_plan import AttentionPlan, plan_attention
+from kernels.gathered_attention import gathered_attention
 from kernels.gpu.attention_plan import TilePlan as GPUTilePlan
-from kernels.gpu.attention_plan import plan_attention_tiles
 from kernels.gpu.library import find as find_gpu
-from kernels.gpu.library import serves as gpu_serves
 from kernels.kv_layout import LayerKV
-from kernels.packed_arrays import PackedArrays
 from kernels.tiled_attention import TilePlan, tiled_attention
 
-
-@dataclass(frozen=True, slots=True)
-class AttentionPlan:
-    """What all layers of a step share.
-
-    Attributes:
-        slots: see `AttentionMetadata`.
-        by_window: how to attend, for each window that a layer has.
-        workspace: where every gather of the step puts its blocks; empty where none is gathered.
-    """
-
-    slots: torch.Tensor
-    by_window: Mapping[int | None, GatherPlan | TilePlan | GPUTilePlan]
-    workspace: torch.Tensor
-
-
-def plan_attention(
-    metadata: AttentionMetadata,
-    kv: LayerKV,
-    num_heads: int,
-    windows: Iterable[int | None],
-    *,
-    batch_invariant: bool = False,
-) -> AttentionPlan:
-    """Prepare what all layers of a step share, for the device and the layout of `kv`.
-
-    Args:
-        num_heads: heads of the queries.
-        windows: the sliding window of each layer in tokens, its own token included; None
-            attends to everything. Layers with the same window share their preparation.
-        batch_invariant: what a query gets is to have the same bits whatever else the step
-            computes; only for a cache head by head, or the kernels of the GPU.
-    """
-    longest = max(metadata.context_lens)
-    # A window that no sequence has outgrown is no window.
-    effective = {w: w if w is not None and w < longest else None for w in windows}
-    workspace = torch.empty(0)
-    built: dict[int | None, GatherPlan | TilePlan | GPUTilePlan]
-    if gpu_serves(kv.keys.device) and not kv.by_head:
-        built = {**_on_gpu(metadata, kv, num_heads, set(effective.values()), batch_invariant)}
-    elif kv.by_head:
-        build = batch_invariant_plan if batch_invariant else TilePlan.build
-        built = {w: build(metadata, kv, w, num_heads) for w in set(effective.values())}
-    else:
-        assert not batch_invariant, "torch's attention depends on the shape of the batch"
-        gathers = {w: GatherPlan.build(metadata, kv, w) for w in set(effective.values())}
-        shape = (2, max(plan.most_blocks for plan in gathers.values()), *kv.keys.shape[1:])
-        workspace = torch.empty(shape, dtype=kv.keys.dtype, device=kv.keys.device)
-        built = {**gathers}
-    by_window = {window: built[w] for window, w in effective.items()}
-    return AttentionPlan(metadata.slots, by_window, workspace)
-
-
-def _on_gpu(
-    metadata: AttentionMetadata,
-    kv: LayerKV,
-    num_heads: int,
-    windows: Iterable[int | None],
-    batch_invariant: bool,
-) -> dict[int | None, GPUTilePlan]:
-    """A plan for each window; one copy brings all of them to the device."""
-    geometry, packed = AttentionGeometry.of(kv, num_heads), PackedArrays()
-    plans = {
-        window: plan_attention_tiles(metadata, geometry, window, batch_invariant=batch_invariant)
-        for window in windows
-    }
-    for plan in plans.values():
-        for array in plan.arrays:
-            packed.add(array)
-    tensors = iter(packed.upload(kv.keys.device))
-    return {
-        window: plan.on_device([next(tensors) for _ in plan.arrays])
-        for window, plan in plans.items()
-    }
+__all__ = ["AttentionPlan", "paged_attention", "paged_attention_reference", "plan_attention"]
 
 
 def paged_attention(

@@ -16,10 +16,11 @@ from engine.models.config import ModelConfig
 from engine.models.linear import FusedLinear, NewParameter
 from engine.models.rope import inverse_frequencies
 from engine.models.weight import DenseWeight, Weight, packed
+from kernels.attention_plan import AttentionPlan
 from kernels.batch_invariant_rope import batch_invariant_cos_sin
 from kernels.embedding import embed, select_rows
 from kernels.kv_layout import LayerKV
-from kernels.paged_attention import AttentionPlan, paged_attention
+from kernels.paged_attention import paged_attention
 from kernels.rms_norm import add_rms_norm, rms_norm
 from kernels.rope import rope_cos_sin
 from kernels.rope_kv_write import HeadNormWeights, rope_kv_write
@@ -213,13 +214,16 @@ class Decoder(nn.Module):
         positions: Tensor,
         kv_cache: KVCache,
         plan: AttentionPlan,
-        rows: Tensor,
+        rows: Tensor | None = None,
     ) -> Tensor:
-        """As `forward`, but what logits are made of: [rows, hidden_size], after the final norm."""
+        """As `forward`, but what logits are made of: [rows, hidden_size], after the final norm.
+
+        Without `rows`, those of all tokens.
+        """
         residual = embed(token_ids, self.embed_tokens)
         cos_sin = self._cos_sin(positions, residual.dtype)
         # After the last attention, only the chosen tokens matter.
-        chosen = rows if rows.shape[0] < token_ids.shape[0] else None
+        chosen = rows if rows is not None and rows.shape[0] < token_ids.shape[0] else None
         last = len(self.layers) - 1
         pending: Tensor | None = None
         for i, layer in enumerate(self.layers):

@@ -113,10 +113,13 @@ def test_no_block_at_all_is_refused(loaded: LoadedModel, host: SimpleNamespace) 
         size(loaded)
 
 
+@pytest.mark.parametrize("graphs", [False, True])
 def test_a_gpu_keeps_weights_and_the_largest_step_free(
-    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, graphs: bool
 ) -> None:
-    total, weights, before, peak = 10_000, 3_000, 500, 1_700
+    total, weights, before = 10_000, 3_000, 500
+    peaks = {"prefill": 1_700, "decodes": 900, "scores": 1_600, "mean": 1_500}
+    left = iter(peaks.values())
     calls: list[str] = []
 
     class FakeCuda:
@@ -124,16 +127,19 @@ def test_a_gpu_keeps_weights_and_the_largest_step_free(
         reset_peak_memory_stats = staticmethod(lambda device: calls.append("reset"))
         synchronize = staticmethod(lambda device: calls.append("synchronize"))
         memory_allocated = staticmethod(lambda device: before)
-        max_memory_allocated = staticmethod(lambda device: peak)
+        max_memory_allocated = staticmethod(lambda device: next(left))
         mem_get_info = staticmethod(lambda device: (total - weights, total))
 
     monkeypatch.setattr(memory.torch, "cuda", FakeCuda)
+    monkeypatch.setattr(memory, "wants_graphs", lambda config, device: graphs)
     config = EngineConfig(model="tiny", max_num_seqs=3)
     free = memory._gpu_bytes(
         config, loaded, KVFormat(loaded.dtype), max_model_len=100, max_num_batched_tokens=40
     )
-    assert free == 9_000 - weights - (peak - before)
-    assert calls == ["empty", "reset", "synchronize", "empty"]
+    # Graphs keep what a step of decodes needs for themselves.
+    needed = peaks["prefill"] - before + graphs * (peaks["decodes"] - before)
+    assert free == 9_000 - weights - needed
+    assert calls == ["empty", *["reset", "synchronize"] * 4, "empty"]
 
 
 @pytest.mark.parametrize(("seqs", "length", "budget"), [(3, 100, 40), (300, 50, 64), (2, 33, 500)])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kernels import batch_invariant_tiles
 from kernels.attention_metadata import AttentionMetadata
+from kernels.attention_plan import AttentionPlan, plan_attention
 from kernels.batch_invariant_linear import (
     PanelMatrix,
     batch_invariant_linear,
@@ -20,7 +21,7 @@ from kernels.batch_invariant_linear import (
 from kernels.batch_invariant_rope import batch_invariant_cos_sin
 from kernels.kv_layout import LayerKV
 from kernels.kv_write import kv_write
-from kernels.paged_attention import AttentionPlan, paged_attention, plan_attention
+from kernels.paged_attention import paged_attention
 from kernels.rms_norm import add_rms_norm, rms_norm
 from kernels.rope import rope_cos_sin
 from kernels.silu_and_mul import silu_and_mul

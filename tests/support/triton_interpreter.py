@@ -66,6 +66,7 @@ def mend() -> None:
     _mend_arithmetic(builder)
     _mend_sums()
     _speed_up()
+    _keep_quiet()
     for name, function in _ELEMENTWISE.items():
         setattr(libdevice, name, _elementwise(function or _erf))
 
@@ -153,6 +154,17 @@ def _speed_up() -> None:
 
     interpreter._patch_lang = patch
     interpreter.InterpretedFunction.__call__ = lambda self, *a, **k: self.rewrite()(*a, **k)
+
+
+def _keep_quiet() -> None:
+    """Numbers without meaning overflow without a word, as they do on a device."""
+    run = interpreter.GridExecutor.__call__
+
+    def call(self: Any, *arguments: Any, **constants: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return run(self, *arguments, **constants)
+
+    interpreter.GridExecutor.__call__ = call
 
 
 def _as_index(value: Any) -> int:

@@ -1,0 +1,25 @@
+"""The engine's way on a GPU, on a CPU: its kernels run in Triton's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kernels.gpu import library
+from tests.support.triton_interpreter import mend
+
+
+@contextmanager
+def interpreted_gpu() -> Iterator[None]:
+    """Have the Triton kernels serve the CPU."""
+    mend()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(library.VARIANT_VARIABLE, "interpreter")
+        library.forget()
+        try:
+            yield
+        finally:
+            patch.undo()
+            library.forget()
