@@ -7,6 +7,7 @@ from ctypes import c_int64, c_void_p
 import torch
 
 from kernels.cpu.library import find
+from kernels.gpu.library import find as find_gpu
 
 NO_TOKEN = -1
 
@@ -20,6 +21,9 @@ def greedy_tokens(logits: torch.Tensor) -> torch.Tensor:
     Returns:
         [rows], int64; `NO_TOKEN` for a row with a logit that is not finite.
     """
+    on_gpu = find_gpu("greedy_tokens", logits.device)
+    if on_gpu is not None and logits.stride(-1) == 1:
+        return on_gpu(logits)
     if logits.is_cpu and logits.dtype is torch.float32 and logits.is_contiguous():
         kernel = find("greedy_tokens", c_void_p, c_void_p, c_int64, c_int64)
         if kernel is not None:

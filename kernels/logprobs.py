@@ -6,12 +6,17 @@ tie often, so this decides which tokens are named at all, and no order of a devi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from kernels.gpu.library import find as find_gpu
+
 # Logits at the two ends of float32 are further apart than float32 reaches.
 _LEAST = torch.finfo(torch.float32).min
+_MOST_OF_KERNEL = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,8 @@ class TokenLogprobs:
 def token_logprobs(logits: torch.Tensor, tokens: torch.Tensor, k: int) -> TokenLogprobs:
     """Log probabilities of each row's token and of its k likeliest tokens.
 
-    On a GPU nothing waits for the device. Beside the logits it needs, for each row, about 8 bytes a
-    token of the vocabulary, and on a GPU with `k` 24 bytes.
+    Beside the logits it needs, for each row, about 8 bytes a token of the vocabulary; the kernel of
+    the GPU 8 KB a row.
 
     Args:
         logits: [rows, vocab_size], any floating dtype. A row that is not finite gives values
@@ -41,6 +46,10 @@ def token_logprobs(logits: torch.Tensor, tokens: torch.Tensor, k: int) -> TokenL
         tokens: [rows], int64; a negative one (no token) gives a value without meaning.
         k: 0 or more.
     """
+    on_gpu = _kernel(logits, k)
+    if on_gpu is not None:
+        logprobs, ids = on_gpu(logits, tokens, k)
+        return TokenLogprobs(logprobs[:, 0], ids[:, 1:], logprobs[:, 1:])
     scores = logits.float()
     peak = scores.amax(-1, keepdim=True)
     total = (scores - peak).exp_().sum(-1, keepdim=True).log_()
@@ -48,6 +57,14 @@ def token_logprobs(logits: torch.Tensor, tokens: torch.Tensor, k: int) -> TokenL
     ids = torch.cat((tokens[:, None].clamp(min=0), _likeliest(scores, k)), dim=-1)
     logprobs = (scores.gather(-1, ids) - peak - total).clamp_(min=_LEAST)
     return TokenLogprobs(logprobs[:, 0], ids[:, 1:], logprobs[:, 1:])
+
+
+def _kernel(logits: torch.Tensor, k: int) -> Callable[..., tuple[torch.Tensor, ...]] | None:
+    """The GPU's, where it serves: it takes the k tokens one after the other."""
+    if k > _MOST_OF_KERNEL or logits.stride(-1) != 1:
+        return None
+    found: Callable[..., Any] | None = find_gpu("token_logprobs", logits.device)
+    return found
 
 
 def token_logprobs_reference(logits: torch.Tensor, tokens: torch.Tensor, k: int) -> TokenLogprobs:

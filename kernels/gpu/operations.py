@@ -8,6 +8,8 @@ from kernels.gpu.attention import paged_attention
 from kernels.gpu.block_copy import copy_blocks, read_blocks, write_blocks
 from kernels.gpu.embedding import gather_rows
 from kernels.gpu.gated_activation import silu_and_mul
+from kernels.gpu.greedy import greedy_tokens
+from kernels.gpu.logprobs import token_logprobs
 from kernels.gpu.operation import Operation
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from kernels.gpu.rope_kv_write import rope_kv_write
@@ -19,12 +21,14 @@ OPERATIONS: Mapping[str, Operation] = {
         add_rms_norm,
         copy_blocks,
         gather_rows,
+        greedy_tokens,
         paged_attention,
         read_blocks,
         rms_norm,
         rope_kv_write,
         sample_rows,
         silu_and_mul,
+        token_logprobs,
         write_blocks,
     )
 }
