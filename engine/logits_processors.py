@@ -29,7 +29,7 @@ from kernels.banned_sequences import (
     NO_TOKEN_MATCHES,
     ban_completions,
 )
-from kernels.host_tensors import floats, integers
+from kernels.host_tensors import floats, integers, to_device
 from kernels.penalties import Penalties, TokenCounts, apply_penalties
 from kernels.sampling import LogitsProcessor
 
@@ -184,9 +184,8 @@ class _Banned:
         assert self._last is not None
         prefixes, last = self._prefixes[slots], self._last[slots]
         rows = integers([row for row, _, _ in banned], self._device)
-        tails = torch.tensor(
-            [_tail(sequence, self._length) for _, sequence, _ in banned], dtype=torch.int32
-        ).to(self._device, non_blocking=True)
+        newest_last = [_tail(sequence, self._length) for _, sequence, _ in banned]
+        tails = to_device(torch.tensor(newest_last, dtype=torch.int32), self._device)
         pending = [(row, i) for i, (row, sequence, _) in enumerate(banned) if _is_pending(sequence)]
         if pending:
             assert newest is not None
@@ -212,8 +211,8 @@ class _Banned:
         if new:
             prefixes, last = self._written(list(new))
             where = integers(list(new.values()), self._device)
-            self._prefixes.index_copy_(0, where, prefixes.to(self._device, non_blocking=True))
-            self._last.index_copy_(0, where, last.to(self._device, non_blocking=True))
+            self._prefixes.index_copy_(0, where, to_device(prefixes, self._device))
+            self._last.index_copy_(0, where, to_device(last, self._device))
         return slots
 
     def _written(self, rules: list[BannedSequences]) -> tuple[torch.Tensor, torch.Tensor]:

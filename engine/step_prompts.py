@@ -16,6 +16,7 @@ from engine.one_thread import one_thread
 from engine.prompt_work import STATE_UNITS, PromptPiece, PromptWork
 from engine.task import Pooling
 from kernels.greedy import NO_TOKEN, greedy_tokens
+from kernels.host_tensors import to_device
 from kernels.logprobs import token_logprobs
 
 # Most logits that prompts have at once. 8,192 tokens of a vocabulary of 152,000 would have 5 GiB
@@ -145,7 +146,7 @@ def _logprobs(
     at_once = max(1, MAX_LOGITS // vocab_size)
     rows = torch.tensor([row for part in parts for row in part.rows])
     targets = torch.tensor([part.work.tokens[p + 1] for part in parts for p in part.positions])
-    rows, targets = (t.to(hidden.device, non_blocking=True) for t in (rows, targets))
+    rows, targets = (to_device(t, hidden.device) for t in (rows, targets))
     most = max(part.work.logprobs or 0 for part in parts)
     found: list[torch.Tensor] = []
     for at in range(0, len(rows), at_once):
@@ -177,7 +178,7 @@ def _sums(parts: Sequence[_Part], hidden: torch.Tensor) -> torch.Tensor:
     """
     rows = torch.tensor([row for part in parts for row in part.rows])
     lengths = torch.tensor([len(part.rows) for part in parts])
-    rows, lengths = (t.to(hidden.device, non_blocking=True) for t in (rows, lengths))
+    rows, lengths = (to_device(t, hidden.device) for t in (rows, lengths))
     states = hidden[rows].double().mul_(STATE_UNITS)
     at = 0
     for part in parts:

@@ -19,7 +19,7 @@ import torch
 from kernels.gpu.library import find as find_gpu
 from kernels.gpu.library import serves
 from kernels.greedy import NO_TOKEN, greedy_tokens
-from kernels.host_tensors import floats, integers
+from kernels.host_tensors import floats, integers, to_device
 from kernels.packed_sampling import PackedSampling
 from kernels.philox import philox_uniform
 
@@ -108,7 +108,7 @@ class SamplingMetadata:
             rows=integers(order, device),
             order=tuple(order),
             temperatures=floats([max(r.temperature, smallest) for r in sampled], device)[:, None],
-            uniforms=uniforms[:, None].to(device, non_blocking=True),
+            uniforms=to_device(uniforms[:, None], device),
             filtered=integers(filtered, device) if filtered else None,
             top_k=integers(top_k, device)[:, None],
             top_p=floats(top_p, device, torch.float64)[:, None],

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kernels.host_tensors import integers
+from kernels.host_tensors import integers, to_device
 
 
 def mask_logits(logits: torch.Tensor, rows: Sequence[int], bitmask: npt.NDArray[np.int32]) -> None:
@@ -25,7 +25,7 @@ def mask_logits(logits: torch.Tensor, rows: Sequence[int], bitmask: npt.NDArray[
     if logits.is_cpu:
         bits = unpack_on_host(bitmask)
     else:  # a bit a token goes over the bus, not a byte
-        bits = unpack_on_device(torch.from_numpy(bitmask).to(logits.device, non_blocking=True))
+        bits = unpack_on_device(to_device(torch.from_numpy(bitmask), logits.device))
     forbidden = bits[:, : logits.shape[-1]] == 0
     least = torch.finfo(logits.dtype).min
     if len(rows) == len(logits):
