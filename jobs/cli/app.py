@@ -17,6 +17,7 @@ from jobs.cli import (
     events,
     gc,
     listing,
+    logs,
     pause,
     results,
     retry,
@@ -24,6 +25,7 @@ from jobs.cli import (
     shell_init,
     status,
     submit,
+    tail,
     wait,
     worker,
     workers,
@@ -81,6 +83,8 @@ app.command("status")(status.status)
 app.command("wait")(wait.wait)
 app.command("list")(listing.list_jobs)
 app.command("results")(results.results)
+app.command("tail")(tail.tail)
+app.command("logs")(logs.logs)
 app.command("errors")(errors.errors)
 app.command("events")(events.events)
 app.command("cancel")(cancel.cancel)

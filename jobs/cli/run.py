@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs import layout
+from jobs.cli.answers import columns_of, shown_answer
 from jobs.cli.console import console, note, one_line, table
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import EngineOptions, SubmitOptions, with_groups
@@ -23,7 +24,7 @@ from jobs.cli.worker import worker_command
 from jobs.cli.worker_process import WorkerProcess
 from jobs.errors import StorageError, UsageError
 from jobs.formats import OutputFormat
-from jobs.kinds import JobKind, kind_of_job
+from jobs.kinds import kind_of_job
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,13 +33,6 @@ if TYPE_CHECKING:
     from jobs.results import PublishedVersion
 
 _SHOWN_ROWS = 5
-_SHOWN_CHARACTERS = 100
-# The columns that hold the answer.
-_ANSWERS = {
-    JobKind.GENERATE: ["text"],
-    JobKind.SCORE: ["scores", "best"],
-    JobKind.EMBED: ["embedding"],
-}
 
 
 @with_groups
@@ -153,33 +147,14 @@ def _show(
 
 def _first_answers(published: PublishedVersion) -> Table:
     shown = table("row", "custom_id", "finish", "tokens", "answer", right=("row", "tokens"))
-    columns = ["row_index", "custom_id", "finish_reason", "completion_tokens", "error"]
-    columns += _ANSWERS[kind_of_job(published.job.options)]
+    columns = columns_of(kind_of_job(published.job.options))
     rows = next(published.groups(columns)).slice(0, _SHOWN_ROWS).to_pylist()
     for row in rows:
-        error = row["error"]
-        answer = _answer_of(row) if error is None else f"{error['message']} [{error['code']}]"
         shown.add_row(
             str(row["row_index"]),
             one_line(row["custom_id"] or ""),
             row["finish_reason"] or "",
             str(row["completion_tokens"]),
-            _shortened(answer),
+            shown_answer(row),
         )
     return shown
-
-
-def _answer_of(row: dict[str, Any]) -> str:
-    if "scores" in row:
-        best = row["best"]
-        return f"choice {best}, log probability {row['scores'][best]['logprob']:.3f}"
-    if "embedding" in row:
-        numbers = ", ".join(f"{value:.3f}" for value in row["embedding"][:4])
-        return f"{len(row['embedding'])} numbers: {numbers}, …"
-    text: str = row["text"]
-    return text
-
-
-def _shortened(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 1]}…"

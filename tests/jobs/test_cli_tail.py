@@ -1,0 +1,304 @@
+"""Following a job: rows as they finish, the log of its worker, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jobs import finalize, layout
+from jobs.cli import logs, tail
+from jobs.finished_rows import FinishedRows
+from jobs.storage import Storage
+from jobs.store import Store
+from tests.support.command_line import CommandLine
+from tests.support.played_job import PlayedJob, Window, add_job
+
+quick = pytest.mark.quick
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
+    monkeypatch.setattr(tail, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0.02)
+    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
+
+
+def rows(tables: Iterator[object]) -> list[int]:
+    return [row for table in tables for row in table["row_index"].to_pylist()]  # type: ignore[index]
+
+
+# ---- the rows
+
+
+@pytest.fixture
+def played(store: Store, tmp_path: Path) -> PlayedJob:
+    """Row 2 is refused; two windows, three chunks."""
+    windows = [Window([[0, 3], [1, 4]], [2]), Window([[5, 6, 7]])]
+    return add_job(store, Storage(str(tmp_path / "storage")), windows)
+
+
+def finished(played: PlayedJob, **options: bool) -> FinishedRows:
+    return FinishedRows(played.store, played.storage, played.store.job(played.id), **options)
+
+
+@quick
+def test_each_row_comes_once_whether_spooled_or_committed(played: PlayedJob) -> None:
+    follower = finished(played)
+    first, second = played.claim(), played.claim()
+    given = [played.rows_of(first), played.rows_of(second)]
+
+    assert rows(follower.new()) == []
+    played.spool(first, given[0][:1])
+    assert rows(follower.new()) == given[0][:1]
+    assert rows(follower.new()) == []
+    played.finish(first)
+    assert rows(follower.new()) == given[0][1:]
+    played.finish(second)
+    assert rows(follower.new()) == given[1]
+    played.finish_all()
+    assert sorted(rows(follower.last())) == [5, 6, 7]
+    assert rows(follower.last()) == []
+
+
+@quick
+def test_rows_that_finished_before_come_only_if_asked_for(played: PlayedJob) -> None:
+    first, second = played.claim(), played.claim()
+    given = [played.rows_of(first), played.rows_of(second)]
+    played.finish(first)
+    played.spool(second, given[1][:1])
+
+    since, whole = finished(played), finished(played, from_the_start=True)
+
+    assert rows(since.new()) == []
+    assert rows(whole.new()) == given[0] + given[1][:1]
+    played.finish(second)
+    assert rows(since.new()) == rows(whole.new()) == given[1][1:]
+
+
+@quick
+def test_rows_of_a_cancelled_job_come_at_its_end_as_errors(played: PlayedJob) -> None:
+    follower = finished(played)
+    lease = played.claim()
+    answered = played.rows_of(lease)
+    played.spool(lease, answered[:1])
+    assert rows(follower.new()) == answered[:1]
+    played.store.request_cancel(played.id)
+    played.store.requeue_owned("w")
+    finalize.drive(played.store, played.storage, "f")
+    assert played.store.job(played.id).state.terminal
+
+    tables = list(follower.last())
+
+    assert rows(iter(tables)) == sorted({0, 1, 3, 4, 5, 6, 7} - set(answered[:1]))
+    codes = {error["code"] for table in tables for error in table["error"].to_pylist()}
+    assert codes == {"cancelled"}
+
+
+@quick
+def test_a_job_that_failed_gives_what_there_is(played: PlayedJob) -> None:
+    follower = finished(played)
+    lease = played.claim()
+    given = played.rows_of(lease)
+    played.finish(lease)
+    played.store.fail_job(played.id, "model_unavailable", "no model")
+
+    assert rows(follower.last()) == given
+
+
+@quick
+def test_a_retry_gives_the_rows_that_it_answers(played: PlayedJob) -> None:
+    from jobs.retry import plan_retry
+
+    played.failing.add(3)
+    played.finish_all()
+    finalize.drive(played.store, played.storage, "f")
+    played.store.reopen(played.id, *plan_retry(played.store, played.storage, played.id))
+    follower = finished(played)
+    played.failing.clear()
+    played.finish_all()
+
+    assert rows(follower.new()) == [3]
+
+
+# ---- the command
+
+
+@contextmanager
+def playing(cli: CommandLine, job_id: str, failing: set[int] | None = None) -> Iterator[None]:
+    """Answers the job while the block runs."""
+
+    def play() -> None:
+        with cli.store() as store:
+            played = PlayedJob(store, cli.storage, job_id, failing or set())
+            lease = played.claim()
+            played.spool(lease, played.rows_of(lease)[:1])
+            time.sleep(0.4)
+            played.finish(lease)
+            finalize.drive(store, cli.storage, "worker")
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    yield
+    thread.join()
+
+
+@quick
+def test_tail_prints_a_line_a_row_until_the_end(cli: CommandLine) -> None:
+    job_id = cli.submit({"prompt": "a", "custom_id": "first\x1b"}, {"prompt": "b"}, "bad")
+
+    with playing(cli, job_id, failing={1}):
+        out, err = cli("tail", job_id)
+
+    assert sorted(out.splitlines()) == [
+        "row 0  first\ufffd  stop  3 tokens  answer 0",
+        "row 1  error  0 tokens  no number [nan_logits]",
+    ]
+    assert err.splitlines()[-1] == f"job {job_id} has ended (completed); 2 rows shown"
+
+
+@quick
+def test_tail_as_json_gives_rows_as_results_does(cli: CommandLine) -> None:
+    job_id = cli.submit({"prompt": "a", "topic": "x"}, {"prompt": "b"})
+
+    with playing(cli, job_id):
+        out, _ = cli("tail", job_id, "--json")
+
+    found = sorted(map(json.loads, out.splitlines()), key=lambda row: row["row_index"])
+    published = [json.loads(line) for line in cli("results", job_id)[0].splitlines()]
+    for row in (*found, *published):
+        row.pop("fingerprint", None)
+    assert found == published
+
+
+@quick
+def test_tail_of_a_job_that_has_ended(cli: CommandLine) -> None:
+    job_id = cli.submit({"prompt": "a"})
+    with playing(cli, job_id):
+        pass
+
+    out, err = cli("tail", job_id)
+    assert out == ""
+    assert f"has ended (completed); `pagemill results {job_id}` reads its rows" in err
+    assert cli("tail", job_id, "--all")[0] == "row 0  stop  3 tokens  answer 0\n"
+
+
+# ---- the log
+
+TEXT = "2030-01-31 08:00:00,000 ERROR pagemill.worker it broke \x1b[31m"
+JSON = json.dumps({"ts": "T", "level": "INFO", "logger": "l", "message": "a chunk", "rows": 3})
+
+
+def log_of(cli: CommandLine, job_id: str) -> Path:
+    path = cli.storage.root / layout.run_log(job_id)
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
+@quick
+def test_logs_shows_both_forms_as_text_or_as_json(cli: CommandLine) -> None:
+    job_id = cli.submit({"prompt": "a"})
+    log_of(cli, job_id).write_text(f"{JSON}\n\n{TEXT}\nTraceback …\nhalf a li")
+
+    out, _ = cli("logs", job_id)
+    assert out == f"T INFO l a chunk\n{TEXT.replace(chr(27), chr(0xFFFD))}\nTraceback …\n"
+    assert cli("logs", job_id, "-n", "1")[0] == "Traceback …\n"
+    assert cli("logs", job_id, "--lines", "0")[0] == ""
+    found = [json.loads(line) for line in cli("logs", job_id, "--json")[0].splitlines()]
+    assert found == [
+        json.loads(JSON),
+        {"level": "ERROR", "message": "it broke \x1b[31m", "line": TEXT},
+        {"level": None, "message": "Traceback …", "line": "Traceback …"},
+    ]
+
+
+@quick
+def test_a_job_without_a_log(cli: CommandLine) -> None:
+    job_id = cli.submit({"prompt": "a"})
+
+    _, err = cli("logs", job_id, expect=75)
+
+    assert f"there is no log of job {job_id} in the storage: only `pagemill run` writes one" in err
+
+
+@quick
+def test_logs_follows_until_the_job_has_ended(cli: CommandLine) -> None:
+    job_id = cli.submit({"prompt": "a"})
+    path = log_of(cli, job_id)
+
+    def write() -> None:
+        time.sleep(0.2)
+        with open(path, "w") as log:
+            for number in range(3):
+                log.write(f"line {number}\n")
+                log.flush()
+                time.sleep(0.05)
+            log.write("the last")
+        cli("cancel", job_id)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    out, err = cli("logs", job_id, "--follow")
+    thread.join()
+
+    assert out == "line 0\nline 1\nline 2\nthe last\n"
+    assert f"there is no log of job {job_id} yet" in err
+
+
+@quick
+def test_a_log_that_cannot_be_read(cli: CommandLine) -> None:
+    job_id = cli.submit({"prompt": "a"})
+    log_of(cli, job_id).mkdir()
+    _, err = cli("logs", job_id, expect=75)
+    assert "there is no log" in err
+
+
+# ---- Ctrl-C
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["status", "--watch"], "Not watching any more; job {} goes on"),
+        (["status", "--watch", "--json"], "Not watching any more; job {} goes on"),
+        (["wait"], "Not waiting any more; job {} goes on (`pagemill cancel {}` ends it)"),
+        (["tail"], "Not following any more; job {} goes on"),
+        (["logs", "--follow"], "Not following any more; job {} goes on"),
+    ],
+)
+def test_ctrl_c_detaches_and_says_so(cli: CommandLine, command: list[str], said: str) -> None:
+    job_id = cli.submit({"prompt": "a"})
+    program = (
+        "import sys, time, jobs.cli.watching, jobs.cli.logs\n"
+        "def sleep(_):\n"  # between two looks
+        "    print('it waits', file=sys.stderr, flush=True)\n"
+        "    real(20)\n"
+        "real, time.sleep = time.sleep, sleep\n"
+        "from jobs.__main__ import main\n"
+        "main()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *command, job_id],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        err = ""
+        while "it waits" not in err:
+            line = process.stderr.readline()
+            assert line, err
+            err += line
+        process.send_signal(signal.SIGINT)
+        err += process.communicate(timeout=30)[1]
+
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1] == said.replace("{}", job_id)
+    assert "Traceback" not in err
+    assert cli.json("status", job_id)["state"] == "queued"
