@@ -13,6 +13,9 @@
     ├── JobNotFound            no job of that id
     ├── StateConflict          the job's state does not allow what was asked
     ├── OutputNotReady         results were asked for before there are any
+    ├── WaitTimedOut           a job had not ended when the time to wait for it was over
+    ├── WorkerFailed           the worker of a `run` left before the job had ended
+    ├── PackageMissing         a package that is not installed is needed
     ├── OutputError            finished rows do not add up: one is missing, twice there, or torn
     └── RowError               one row is refused: it becomes an error row (never the end of a job)
 
@@ -102,6 +105,20 @@ class OutputNotReady(JobsError):
     """Results were asked for before there are any."""
 
     exit_code = 75
+
+
+class WaitTimedOut(JobsError, TimeoutError):
+    """A job had not ended when the time to wait for it was over; it goes on."""
+
+    exit_code = 124
+
+
+class WorkerFailed(JobsError):
+    """The worker of a `run` left before the job had ended."""
+
+
+class PackageMissing(JobsError, ImportError):
+    """A package that is not installed is needed."""
 
 
 class OutputError(JobsError):

@@ -1,0 +1,73 @@
+"""How `wait` shows how far a job is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobs.cli.watching import Display
+    from jobs.records import JobProgress
+
+_BAR_WIDTH = 30
+
+
+@contextmanager
+def shown_progress(progress: bool) -> Iterator[Display]:
+    """A bar on stderr in terminals and notebooks; nothing where nobody looks."""
+    from rich.console import Console
+
+    from jobs.cli.watching import progress_display
+
+    if progress and Console().is_jupyter:
+        bar = _NotebookBar()
+        try:
+            yield bar.show
+        finally:
+            bar.close()
+    elif progress and sys.stderr.isatty():
+        with progress_display() as display:
+            yield display
+    else:
+        yield lambda _: None
+
+
+class _NotebookBar:
+    """One line that is written over again.
+
+    rich's own display for notebooks needs a package of widgets; this needs none, and is kept as
+    text where a notebook is saved.
+    """
+
+    def __init__(self) -> None:
+        from jobs.cli.watching import Speed
+
+        self._speed = Speed()
+        self._said = ""
+
+    def show(self, progress: JobProgress) -> None:
+        from jobs.cli.console import visible
+        from jobs.cli.watching import progress_line
+
+        bar = _drawn(progress.counts.rows, progress.job.total_rows)
+        line = visible(f"{bar}  {progress_line(progress, self._speed.of(progress))}")
+        if line != self._said:
+            print(f"\r{line:<{len(self._said)}}", end="", file=sys.stderr, flush=True)
+            self._said = line
+
+    def close(self) -> None:
+        if self._said:
+            print(file=sys.stderr, flush=True)
+
+
+def _drawn(done: int, total: int) -> str:
+    """A bar of rich as text."""
+    from rich.console import Console
+    from rich.progress_bar import ProgressBar
+
+    console = Console(width=_BAR_WIDTH, color_system=None, force_jupyter=False)
+    with console.capture() as captured:
+        console.print(ProgressBar(max(1, total), done, width=_BAR_WIDTH), end="")
+    return f"{captured.get().rstrip():<{_BAR_WIDTH}}"

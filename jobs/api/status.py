@@ -1,0 +1,125 @@
+"""Where a job stands: what `pagemill status --json` prints, typed."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from jobs.states import JobState
+
+if TYPE_CHECKING:
+    from jobs.records import JobProgress
+    from jobs.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """Rows of a job, by what became of them; those that are left are in `total` alone."""
+
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    expired: int
+
+    @property
+    def done(self) -> int:
+        """Those that have an answer, or will have none."""
+        return self.completed + self.failed + self.cancelled + self.expired
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """Tokens of a job; those of `prompt` that came from the prefix cache are `cached`."""
+
+    prompt: int
+    cached: int
+    completion: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCounts:
+    """Chunks of the version that is worked on."""
+
+    total: int
+    left: int
+    running: int
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a job failed as a whole."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job at one moment; docs/cli.md tells of each field (`status --json`).
+
+    Attributes:
+        state: a `JobState`, which is a text too: `status.state == "completed"`.
+        input: the path or URI of the input; `<list>` and the like if it was no file.
+        output: folder of the newest published version.
+        waiting_for: what it waits for, in words: a worker, a disk; None while it goes on.
+        error: why it failed as a whole; rows have errors of their own (`Job.errors`).
+    """
+
+    id: str
+    name: str | None
+    state: JobState
+    model: str
+    input: str
+    version: int
+    published_version: int | None
+    output: str | None
+    rows: RowCounts
+    tokens: TokenCounts
+    chunks: ChunkCounts
+    workers_alive: int
+    seed: int
+    fingerprint: str | None
+    idempotency_key: str | None
+    priority: int
+    stop_reason: str | None
+    waiting_for: str | None
+    error: Failure | None
+    created_at: datetime
+    started_at: datetime | None
+    finalizing_at: datetime | None
+    finished_at: datetime | None
+    deadline_at: datetime | None
+    paused_at: datetime | None
+    cancel_requested_at: datetime | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is completed, failed, cancelled or expired."""
+        return self.state.terminal
+
+    def __str__(self) -> str:
+        rows = f"{self.rows.done:,} of {self.rows.total:,} rows done"
+        paused = "" if self.paused_at is None else " (paused)"
+        return f"{self.id} {self.state}{paused}, {rows}"
+
+
+def status_of(progress: JobProgress, storage: Storage) -> JobStatus:
+    """The status of a job, of the very values that the command line prints."""
+    from jobs.cli.shapes import progress_json
+
+    shape: dict[str, Any] = progress_json(progress, storage)
+    shape |= {
+        "state": progress.job.state,
+        "rows": RowCounts(**shape["rows"]),
+        "tokens": TokenCounts(**shape["tokens"]),
+        "chunks": ChunkCounts(**shape["chunks"]),
+        "error": None if shape["error"] is None else Failure(**shape["error"]),
+    }
+    for field in dataclasses.fields(JobStatus):
+        if field.name.endswith("_at"):
+            shape[field.name] = getattr(progress.job, field.name)
+    return JobStatus(**{field.name: shape[field.name] for field in dataclasses.fields(JobStatus)})
