@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import pyarrow.parquet as pq
 
+from jobs.csv_rows import csv_lines, header
 from jobs.errors import StorageError, UsageError
 from jobs.formats import OutputFormat
 from jobs.json_rows import json_lines
@@ -39,18 +40,20 @@ def export_stream(rows: OutputRows, stream: BinaryIO, form: OutputFormat) -> int
     """Write rows to an open stream; returns how many.
 
     Raises:
-        UsageError: a column has no form in JSON.
+        UsageError: a column has no form in JSON or CSV.
         OSError: the stream takes no more; a BrokenPipeError if its reader went away.
     """
     if form is OutputFormat.PARQUET:
         return _write_parquet(rows, stream)
     columns = columns_for(rows.job) if form is OutputFormat.OPENAI else None
+    if form is OutputFormat.CSV:
+        stream.write(header(rows.schema))
     written = 0
     for table in rows.groups(columns):
         if form is OutputFormat.OPENAI:
             stream.writelines(openai_lines(table, rows.job, rows.version))
         else:
-            stream.writelines(json_lines(table))
+            stream.writelines(csv_lines(table) if form is OutputFormat.CSV else json_lines(table))
         written += table.num_rows
     return written
 

@@ -18,6 +18,7 @@ class OutputFormat(StrEnum):
 
     PARQUET = "parquet"
     JSONL = "jsonl"
+    CSV = "csv"
     OPENAI = "openai"  # JSONL, each line as in the output file of an OpenAI batch
 
 
@@ -29,5 +30,6 @@ def format_of(path: Path) -> OutputFormat | None:
         ".jsonl": OutputFormat.JSONL,
         ".ndjson": OutputFormat.JSONL,
         ".json": OutputFormat.JSONL,
+        ".csv": OutputFormat.CSV,
     }
     return known.get(path.suffix.lower())

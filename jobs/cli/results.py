@@ -47,6 +47,7 @@ def results(
       pagemill results job_abcdefgh -o answers.parquet
       pagemill results job_abcdefgh | jq -r .text
       pagemill results job_abcdefgh --partial -o so-far.jsonl
+      pagemill results job_abcdefgh -o answers.csv
       pagemill results job_abcdefgh --format openai -o batch_output.jsonl
     """
     if partial and version is not None:

@@ -51,7 +51,7 @@ def run(
     output_format: Annotated[
         OutputFormat | None,
         typer.Option(
-            help="parquet, jsonl or openai; by PATH's name if not given, and JSONL on stdout.",
+            help="parquet, jsonl, csv or openai; by PATH's name if not given, and JSONL on stdout.",
             show_default=False,
         ),
     ] = None,

@@ -74,8 +74,8 @@ def _format_of(output: str, format_option: str) -> OutputFormat:
     known = format_of(path)
     if known is None and path.suffix:
         raise UsageError(
-            f"-o {output}: the ending {path.suffix} names no format; use .parquet or .jsonl, or "
-            f"say {format_option} parquet, {format_option} jsonl or {format_option} openai"
+            f"-o {output}: the ending {path.suffix} names no format; use .parquet, .jsonl "
+            f"or .csv, or say {format_option} parquet, jsonl, csv or openai"
         )
     return known or OutputFormat.PARQUET
 

@@ -22,15 +22,24 @@ def wait(
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Give up waiting; ends with 124.")
     ] = None,
+    by_exit_status: Annotated[
+        bool,
+        typer.Option(
+            "--exit-status/--no-exit-status",
+            help="Tell by the exit code how the job ended, or end with 0 if it has.",
+        ),
+    ] = True,
 ) -> None:
     """Wait until a job has ended.
 
     Ends with 0 if every row was answered, 1 if the job or some rows failed, 2 if it was cancelled
-    or expired. Ctrl-C ends the waiting (130), not the job.
+    or expired; with --no-exit-status with 0 however it ended. Ctrl-C ends the waiting (130), not
+    the job.
 
     \b
-    Example:
+    Examples:
       pagemill wait job_abcdefgh && pagemill results job_abcdefgh -o answers.parquet
+      pagemill wait job_abcdefgh --no-exit-status --timeout 3600
     """
     with opened() as deployment:
         job_id = deployment.store.job(job_id).id
@@ -46,7 +55,7 @@ def wait(
             note(f"Job {job_id} has not ended within {timeout:g} s; {_why(deployment, job_id)}")
             raise typer.Exit(TIMED_OUT)
         note(summary(ended.job))
-        raise typer.Exit(exit_code(ended.job))
+        raise typer.Exit(exit_code(ended.job) if by_exit_status else 0)
 
 
 def _why(deployment: Deployment, job_id: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -349,6 +351,16 @@ def test_wait_ends_with_what_became_of_the_rows(
     assert sentence in err
 
 
+def test_wait_without_the_exit_status_tells_only_that_it_has_ended(cli: CommandLine) -> None:
+    job_id = cli.submit(*GOOD)
+    cli("wait", job_id, "--no-exit-status", "--timeout", "0.1", expect=124)
+    answer_all(cli, job_id, {2})
+
+    _, err = cli("wait", job_id, "--no-exit-status")
+    assert "1 with errors" in err
+    cli("wait", job_id, "--exit-status", expect=1)
+
+
 def test_wait_for_a_failed_job(cli: CommandLine) -> None:
     job_id = cli.submit(*GOOD)
     with cli.store() as store:
@@ -555,6 +567,20 @@ def test_errors_of_a_job_that_failed_as_a_whole_say_why(
 
     assert f"job {job_id} failed as a whole: there is no such model [model_unavailable]" in err
     assert "invalid_json" in out
+
+
+def test_results_as_csv(cli: CommandLine, tmp_path: Path) -> None:
+    job_id = cli.submit({"prompt": "a", "topic": "x, y"}, "bad")
+    answer_all(cli, job_id)
+    path = tmp_path / "answers.csv"
+
+    cli("results", job_id, "-o", str(path))
+
+    first, second = csv.DictReader(io.StringIO(path.read_text("utf-8"), newline=""))
+    assert (first["text"], first["error.code"]) == ("answer 0", "")
+    assert json.loads(first["input"]) == {"topic": "x, y"}
+    assert (second["text"], second["error.code"], second["error.line"]) == ("", "invalid_json", "2")
+    assert cli("results", job_id, "--format", "csv")[0] == path.read_text("utf-8")
 
 
 # ---- cancel, retry

@@ -95,11 +95,11 @@ def test_results_refuse_an_unknown_ending_unless_a_format_is_named(
 ) -> None:
     cli("run", str(rows), "--model", "the-model")
     job_id = cli.json("list")[0]["id"]
-    target = tmp_path / "a.csv"
+    target = tmp_path / "a.xlsx"
 
     _, err = cli("results", job_id, "-o", str(target), expect=64)
-    assert "the ending .csv names no format" in err
-    assert "--format jsonl" in err
+    assert "the ending .xlsx names no format" in err
+    assert "--format parquet, jsonl, csv or openai" in err
     assert not target.exists()
 
     cli("results", job_id, "-o", str(target), "--format", "jsonl")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import datetime
 import io
 import json
 import os
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -77,11 +80,70 @@ def test_parquet_is_one_file_with_the_types_of_the_output(tmp_path: Path) -> Non
     assert pq.read_table(path).equals(pa.concat_tables([TABLE, TABLE]))
 
 
+def as_csv(*tables: pa.Table) -> list[list[str]]:
+    stream = io.BytesIO()
+    export_stream(Rows(*tables), stream, OutputFormat.CSV)
+    return list(csv.reader(io.StringIO(stream.getvalue().decode(), newline="")))
+
+
+def test_csv_has_a_head_and_a_record_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+
+    assert export_file(Rows(TABLE, TABLE), path, OutputFormat.CSV) == 4
+
+    records = '0,"é\n",,,,\n1,,x,y,2,\n'
+    head = "row_index,text,error.code,error.message,error.line,error.field\n"
+    assert path.read_text("utf-8") == head + records * 2
+
+
+def test_csv_of_every_kind_of_value() -> None:
+    awkward = ["", None, 'a "b"', "a,b", "\r\n", " a ", "é漢🙂", "=1+1"]
+    number = len(awkward)
+    table = pa.table(
+        {
+            "text": awkward,
+            'a "name", with': [True, False, None, *[True] * (number - 3)],
+            "floats": pa.array([1.5, float("nan"), float("inf"), 1e-9, None, 2, 3, 4]),
+            "lists": [[1, None], [], None, *[[2]] * (number - 3)],
+            "structs": pa.array([{"a": 'x,"y"'}] * number),
+            "days": pa.array([datetime.date(2030, 1, 31)] * number),
+            "error": pa.array([None] * number, ERROR),
+            "error.code": ["mine"] * number,
+        }
+    )
+
+    head, *records = as_csv(table)
+
+    assert head[:2] == ["text", 'a "name", with']
+    assert head[-5:] == [
+        "error.code", "error.message", "error.line", "error.field", "input.error.code",
+    ]  # fmt: skip
+    assert [record[0] for record in records] == [text or "" for text in awkward]
+    assert records[0][1:6] == ["true", "1.5", "[1,null]", '{"a":"x,\\"y\\""}', "2030-01-31"]
+    assert records[1][1:4] == ["false", "nan", "[]"]
+    assert records[2][1:4] == ["", "inf", ""]
+    assert {record[-1] for record in records} == {"mine"}
+    # Readers that tell null from an empty text do.
+    stream = io.BytesIO()
+    export_stream(Rows(table), stream, OutputFormat.CSV)
+    read = pa_csv.read_csv(
+        io.BytesIO(stream.getvalue()),
+        parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa_csv.ConvertOptions(
+            strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
+    )
+    assert read["text"].to_pylist() == awkward
+
+
 def test_no_rows_give_a_valid_file(tmp_path: Path) -> None:
     assert export_file(Rows(TABLE.slice(0, 0)), tmp_path / "a.parquet", OutputFormat.PARQUET) == 0
     assert pq.read_table(tmp_path / "a.parquet").num_rows == 0
     assert export_file(Rows(TABLE.slice(0, 0)), tmp_path / "a.jsonl", OutputFormat.JSONL) == 0
     assert (tmp_path / "a.jsonl").read_bytes() == b""
+    assert as_csv(TABLE.slice(0, 0)) == [
+        ["row_index", "text", "error.code", "error.message", "error.line", "error.field"]
+    ]
 
 
 def test_parquet_can_be_written_to_a_pipe() -> None:
@@ -195,7 +257,8 @@ def test_few_rows_are_objects_at_once_where_rows_are_large(monkeypatch: pytest.M
         ("a.PQ", OutputFormat.PARQUET),
         ("a.jsonl", OutputFormat.JSONL),
         ("a.ndjson", OutputFormat.JSONL),
-        ("a.csv", None),
+        ("a.csv", OutputFormat.CSV),
+        ("a.xlsx", None),
         ("a", None),
     ],
 )
