@@ -64,6 +64,7 @@ def measure(kv_dtype: str, threads: int) -> dict[str, dict[str, float]]:
         (weight.DenseWeight, "multiply", "products"),
         (weight.PackedWeight, "multiply", "products"),
         (runner, "sample", "sampling"),
+        (runner.Runner, "_arrays", "inputs and plan"),
         (runner.Runner, "_inputs", "inputs and plan"),
     ]
     found: dict[str, dict[str, float]] = {}

@@ -5,7 +5,8 @@
 Runs the engine on SmolLM2, but for the model and for sampling: the model answers at once, and
 what `sample` takes is taken out. All else counts: planning, limits, stop strings, the step's
 tensors, answers. How attention is to be computed is planned on the host too; that part is told
-apart, as this plan is the CPU kernels' own. `benchmarks.scheduler` times the scheduler alone.
+apart. Steps are measured as they are on a CPU, and as they are on a GPU, where a step is a graph
+that another device computes. `benchmarks.scheduler` times the scheduler alone.
 
 Milliseconds are of the processor, for the engine's thread: other work on the machine does not
 count, though it slows the processor down. The fastest tenth is what it takes where it is alone.
@@ -14,6 +15,7 @@ count, though it slows the processor down. The fastest tenth is what it takes wh
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from collections import defaultdict
@@ -38,18 +40,25 @@ CASES = {
 SCHEDULER, PLAN, SAMPLING = "scheduler", "attention plan", "sampling"
 
 
-def measure(shared: int, with_stop: bool, steps: int) -> dict[str, dict[str, float]]:
+def measure(shared: int, with_stop: bool, steps: int, on_gpu: bool) -> dict[str, dict[str, float]]:
     """Milliseconds of each part of a step in which all places are taken by decodes."""
     import torch
 
-    import engine.runner as runner
+    from engine import decode_graphs, runner
+    from kernels.gpu import library
 
-    engine = _engine(shared, with_stop)
+    # The kernels' interpreter is asked for, but never run: the model answers at once.
+    os.environ["TRITON_INTERPRET"] = "1"
+    os.environ[library.VARIANT_VARIABLE] = "interpreter" if on_gpu else "none"
+    library.forget()
+    with mock.patch.object(decode_graphs, "CudaCapture", lambda device: _captures_nothing):
+        engine = _engine(shared, with_stop, on_gpu)
     spent: dict[str, float] = defaultdict(float)
     parts = [
         (engine.scheduler, "schedule", SCHEDULER),
         (engine.scheduler, "retire", SCHEDULER),
-        (runner, "plan_attention", PLAN),
+        (runner, "plan_on_host", PLAN),
+        (decode_graphs, "plan_decodes", PLAN),
         (runner, "sample", SAMPLING),
     ]
     logits = torch.zeros(PLACES, engine.loaded.config.vocab_size)
@@ -61,7 +70,8 @@ def measure(shared: int, with_stop: bool, steps: int) -> dict[str, dict[str, flo
     found: dict[str, list[float]] = defaultdict(list)
     with ExitStack() as patches:
         model = type(engine.loaded.model)
-        patches.enter_context(mock.patch.object(model, "forward", answer))
+        for name in ("forward", "logits"):
+            patches.enter_context(mock.patch.object(model, name, answer))
         for place, name, part in parts:
             timed = _timed(spent, part, getattr(place, name))
             patches.enter_context(mock.patch.object(place, name, timed))
@@ -80,7 +90,12 @@ def measure(shared: int, with_stop: bool, steps: int) -> dict[str, dict[str, flo
     return {part: _spread(seconds) for part, seconds in found.items()}
 
 
-def _engine(shared: int, with_stop: bool) -> Engine:
+def _captures_nothing(compute: Callable[[], None]) -> Callable[[], None]:
+    """In place of a CUDA graph."""
+    return lambda: None
+
+
+def _engine(shared: int, with_stop: bool, on_gpu: bool) -> Engine:
     from engine.config import EngineConfig
     from engine.core import Engine
     from engine.request import Request
@@ -90,7 +105,7 @@ def _engine(shared: int, with_stop: bool) -> Engine:
     engine = Engine(
         EngineConfig(
             MODEL, device="cpu", num_blocks=num_blocks, max_num_seqs=PLACES, swap_space=0,
-            max_num_batched_tokens=8192, threads=1,
+            max_num_batched_tokens=8192, threads=1, cuda_graphs=on_gpu,
         )
     )  # fmt: skip
     stop = ("a text that never comes",) if with_stop else ()
@@ -125,7 +140,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="to time of each case")
     parser.add_argument("--save", action="store_true", help="write to benchmarks/results/")
     options = parser.parse_args()
-    results = {case: measure(*rows, options.steps) for case, rows in CASES.items()}
+    results = {
+        device: {case: measure(*rows, options.steps, on_gpu) for case, rows in CASES.items()}
+        for device, on_gpu in (("as on a CPU", False), ("as on a GPU", True))
+    }
     report = {
         "benchmark": "host_step", **surroundings("torch"), "model": MODEL, "places": PLACES,
         "steps": options.steps, "of_the_processor": results,
