@@ -51,7 +51,8 @@ def measure(shared: int, with_stop: bool, steps: int, on_gpu: bool) -> dict[str,
     os.environ["TRITON_INTERPRET"] = "1"
     os.environ[library.VARIANT_VARIABLE] = "interpreter" if on_gpu else "none"
     library.forget()
-    with mock.patch.object(decode_graphs, "CudaCapture", lambda device: _captures_nothing):
+    capture = mock.Mock(return_value=_captures_nothing)
+    with mock.patch.object(decode_graphs, "CudaCapture", capture):
         engine = _engine(shared, with_stop, on_gpu)
     spent: dict[str, float] = defaultdict(float)
     parts = [
