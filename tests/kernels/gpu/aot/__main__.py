@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 import torch
 import triton
 
-from tests.kernels.gpu.aot import table
+from tests.kernels.gpu.aot import page, table
 from tests.kernels.gpu.aot.compiling import all_cases, compile_cases
 from tests.kernels.gpu.aot.limits import complaints
 from tests.kernels.gpu.aot.row import Row, header
@@ -41,6 +41,7 @@ def main() -> int:
     if asked.save:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         table.save(rows, cases, f"{today}, torch {torch.__version__.split('+')[0]}")
+        page.write(table.load())
     elif not _agrees(rows):
         return 1
     print(f"triton {triton.__version__}: {len(names)} cases, {len(rows)} kernels compiled")
