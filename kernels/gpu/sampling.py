@@ -48,7 +48,7 @@ from kernels.gpu.row_search import (
 NO_TOKEN = tl.constexpr(-1)
 NOTHING_LEFT = tl.constexpr(-2)
 # Numbers that a program looks at together, and most candidates of a row.
-BLOCK_SIZE = 8192
+BLOCK_SIZE = 4096
 CANDIDATES = 4096
 
 

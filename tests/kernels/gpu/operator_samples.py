@@ -57,6 +57,25 @@ def write_blocks() -> tuple[Any, ...]:
     return *_storage(), torch.tensor([1, 4]), torch.arange(48, dtype=torch.int32).view(2, 24)
 
 
+def greedy_tokens() -> tuple[Any, ...]:
+    return (torch.randn(3, 40),)
+
+
+def token_logprobs() -> tuple[Any, ...]:
+    return torch.randn(3, 40), torch.tensor([7, 0, 39]), 2
+
+
+def sample_rows() -> tuple[Any, ...]:
+    """Two rows of three, one with top-k and one with top-p and min-p, and padding."""
+    rows, seeds, positions = torch.tensor([[2, 0, -1], [3, 4, 5], [6, 7, 8]])
+    temperatures, log_min_p = torch.tensor([[0.7, 1.2, 1.0], [-torch.inf, -5.0, -torch.inf]])
+    return (
+        torch.tensor([5, 6, 7]), torch.randn(3, 40), False, rows, seeds, positions,
+        torch.zeros(3).long(), temperatures, torch.tensor([4, 0, 0], dtype=torch.int32),
+        torch.tensor([1.0, 0.8, 1.0], dtype=torch.float64), log_min_p,
+    )  # fmt: skip
+
+
 def silu_and_mul() -> tuple[Any, ...]:
     return (torch.randn(3, 16),)
 
@@ -68,11 +87,14 @@ SAMPLES: dict[str, Callable[[], tuple[Any, ...]]] = {
         add_rms_norm,
         copy_blocks,
         gather_rows,
+        greedy_tokens,
         paged_attention,
         read_blocks,
         rms_norm,
         rope_kv_write,
+        sample_rows,
         silu_and_mul,
+        token_logprobs,
         write_blocks,
     )
 }

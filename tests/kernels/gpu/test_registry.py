@@ -60,18 +60,26 @@ def test_a_test_compares_it_with_its_reference(name: str) -> None:
 
 
 def _compares(path: Path, module: str, name: str) -> bool:
-    imported = {
+    imported = _imported(path)
+    for origin, _ in list(imported):  # and what its helpers import
+        helper = ROOT / f"{origin.replace('.', '/')}.py"
+        if origin.startswith("tests.kernels.gpu.") and helper.is_file():
+            imported |= _imported(helper)
+    return (module, name) in imported and any(
+        (origin == "kernels" or origin.startswith("kernels."))
+        and not origin.startswith("kernels.gpu")
+        for origin, _ in imported
+    )
+
+
+def _imported(path: Path) -> set[tuple[str, str]]:
+    """The module and the name of each `from ... import`."""
+    return {
         (node.module or "", alias.name)
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    itself = (module, name) in imported
-    return itself and any(
-        (origin == "kernels" or origin.startswith("kernels."))
-        and not origin.startswith("kernels.gpu")
-        for origin, _ in imported
-    )
 
 
 @dataclass(frozen=True)
