@@ -25,9 +25,19 @@ class LaunchConfig(NamedTuple):
 
 @functools.cache
 def launch_config(block_m: int, head_dim: int, kv_dtype: torch.dtype, arch: int) -> LaunchConfig:
-    """For tiles of at most `block_m` rows."""
-    row_bytes = triton.next_power_of_2(head_dim) * max(kv_dtype.itemsize, 2)
-    return LaunchConfig(64 if row_bytes <= 256 else 32, 4 if block_m <= 32 else 8, 5)
+    """For tiles of at most `block_m` rows; `arch` is the device's compute capability."""
+    large_memory, width = arch in (90, 100, 103), triton.next_power_of_2(head_dim)
+    quantized = kv_dtype.itemsize == 1
+    if kv_dtype.itemsize == 4:
+        config = LaunchConfig(32, 8, 3)
+    elif block_m <= 32:
+        block_n = 64 if width <= 128 else 32
+        config = LaunchConfig(block_n, 4, 7 if large_memory and not quantized else 5)
+    else:
+        narrow = width * kv_dtype.itemsize > 256 or (quantized and not large_memory)
+        config = LaunchConfig(32 if narrow else 64, 8, 5 if large_memory or width <= 128 else 3)
+    # Other vendors' devices hold in registers what is on its way.
+    return config if arch else config._replace(num_stages=2)
 
 
 def architecture(device: torch.device) -> int:

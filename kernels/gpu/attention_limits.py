@@ -20,8 +20,11 @@ MIN_RUN, MIN_WIDE_RUN = 256, 1024
 # What runs are multiples of: no span of the kernel is longer.
 SPAN = 128
 # Where the bits of an answer are not to depend on the batch, runs end at multiples of so many
-# tokens, and tiles have room for so many rows (queries times heads that share a key-value head).
-INVARIANT_RUN, INVARIANT_ROWS = 1024, 64
+# tokens, and all tiles have `_MIDDLE_ROWS`.
+INVARIANT_RUN = 1024
+# Of a tile (queries times heads that share a key-value head), where one query's are too few and
+# the most are too many.
+_MIDDLE_ROWS = 64
 
 
 class TileKind(IntEnum):
@@ -49,19 +52,25 @@ class Launch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AttentionGeometry:
-    """Shapes that all steps of a model have in common; `multiprocessors` are the device's."""
+    """What all steps of a model have in common.
+
+    Attributes:
+        multiprocessors: of the device.
+        kv_bytes: of a number of the cache.
+    """
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     block_size: int
     multiprocessors: int
+    kv_bytes: int = 2
 
     @classmethod
     def of(cls, kv: LayerKV, num_heads: int) -> AttentionGeometry:
         """Of a layer's storage, on whose device it is computed."""
-        count = multiprocessors(kv.keys.device)
-        return cls(num_heads, kv.num_kv_heads, kv.head_dim, kv.block_size, count)
+        count, kv_bytes = multiprocessors(kv.keys.device), kv.keys.itemsize
+        return cls(num_heads, kv.num_kv_heads, kv.head_dim, kv.block_size, count, kv_bytes)
 
     @property
     def group(self) -> int:
@@ -75,8 +84,12 @@ class AttentionGeometry:
 
     @property
     def most_rows(self) -> int:
-        """Of a tile: as many as the registers hold."""
-        return max(self.least_rows, 128 if self.head_dim <= 128 else 64)
+        """Of a tile: as many as the registers hold (`kernels.gpu.attention_config`).
+
+        Numbers of 8 bits are unpacked there; float32 is multiplied without tensor cores.
+        """
+        rows = {1: 64, 2: 128 if self.head_dim <= 128 else 64, 4: 16}[self.kv_bytes]
+        return max(self.least_rows, rows)
 
     @property
     def target(self) -> int:
@@ -85,15 +98,15 @@ class AttentionGeometry:
 
     @property
     def can_share(self) -> bool:
-        """Whether a tile of any number of rows has room for two queries."""
-        return self.group <= INVARIANT_ROWS // 2
+        """Whether every tile of more than one query has room for two."""
+        return self.group * 2 <= min(_MIDDLE_ROWS, self.most_rows)
 
     def rows_for(self, queries: int) -> int:
         """Of a tile of so many queries. Each number is a kernel of its own, so there are few."""
         if queries == 1:
             return self.least_rows
-        if queries * self.group <= 64:
-            return max(64, self.least_rows)
+        if queries * self.group <= _MIDDLE_ROWS:
+            return min(max(_MIDDLE_ROWS, self.least_rows), self.most_rows)
         return self.most_rows
 
 
@@ -177,7 +190,7 @@ class Capacities:
 def tile_rows(geometry: AttentionGeometry, queries: int, batch_invariant: bool) -> tuple[int, int]:
     """`block_m` and `small_m` where tiles have up to so many queries."""
     if batch_invariant:
-        return max(INVARIANT_ROWS, geometry.least_rows), 0
+        return min(max(_MIDDLE_ROWS, geometry.least_rows), geometry.most_rows), 0
     rows = geometry.rows_for(queries)
     return rows, geometry.least_rows if rows > geometry.least_rows else 0
 

@@ -244,10 +244,15 @@ def _merges(
     slots[chosen] = first_slots
     tile, place = ranges(counts)
     first_queries = (np.cumsum(items.counts) - items.counts)[tiles.items[chosen]]
-    rows = items.rows[first_queries[tile] + place]
-    order = np.lexsort((tiles.starts[chosen][tile], rows))
+    query, starts = first_queries[tile] + place, tiles.starts[chosen][tile]
+    # Where a query attends to none of a tile's tokens, it has no result. How many of its tiles are
+    # like this depends on the others of its prompt, and the order of its sums must not.
+    has_result = (items.firsts[query] < tiles.stops[chosen][tile]) & (items.ends[query] > starts)
+    rows = items.rows[query]
+    order = np.lexsort((starts, rows))
+    order = order[has_result[order]]
     rows = rows[order]
     begins = np.flatnonzero(np.diff(rows, prepend=-1))
     ends = np.array([len(rows)] if len(rows) else [], dtype=np.int64)
     slot_lists = (first_slots[tile] + place)[order]
-    return slots, len(rows), (rows[begins], np.concatenate((begins, ends)), slot_lists)
+    return slots, int(counts.sum()), (rows[begins], np.concatenate((begins, ends)), slot_lists)

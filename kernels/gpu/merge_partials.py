@@ -9,41 +9,39 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Rows of a program: a query's heads.
-_HEADS = 8
+# Results that a program reads at once: its loads do not wait for each other.
+_SLOTS = 16
 
 
 @triton.jit
 def merge_partials_kernel(
     output, counts, merge_queries, merge_starts, merge_slots, partial, lse,
-    NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEADS: tl.constexpr, BLOCK_D: tl.constexpr,
+    NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SLOTS: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    merge = tl.program_id(0)
+    merge, head = tl.program_id(0), tl.program_id(1)
     if merge >= tl.load(counts + 1):
         return
-    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     column = tl.arange(0, BLOCK_D)
-    real = head < NUM_HEADS
-    inside = real[:, None] & (column < HEAD_DIM)[None, :]
-    acc = tl.zeros([HEADS, BLOCK_D], tl.float32)
-    total = tl.zeros([HEADS], tl.float32)
-    top = tl.full([HEADS], float("-inf"), tl.float32)
-    for i in range(tl.load(merge_starts + merge), tl.load(merge_starts + merge + 1)):
-        place = tl.load(merge_slots + i).to(tl.int64) * NUM_HEADS + head
-        of_slot = tl.load(lse + place, mask=real, other=0.0)
-        numbers = partial + place[:, None] * HEAD_DIM + column[None, :]
-        part = tl.load(numbers, mask=inside, other=0.0)
-        new_top = tl.maximum(top, of_slot)
-        # Before the first token that counts the maximum is -inf.
-        shift = tl.where(new_top == float("-inf"), 0.0, new_top)
-        fade, weight = tl.exp2(top - shift), tl.exp2(of_slot - shift)
-        acc = acc * fade[:, None] + part * weight[:, None]
-        total = total * fade + weight
+    inside = column < HEAD_DIM
+    acc = tl.zeros([BLOCK_D], tl.float32)
+    total = tl.full([], 0.0, tl.float32)
+    top = tl.full([], float("-inf"), tl.float32)
+    begin, end = tl.load(merge_starts + merge), tl.load(merge_starts + merge + 1)
+    for at in range(begin, end, SLOTS):
+        place = at + tl.arange(0, SLOTS)
+        real = place < end
+        slot = tl.load(merge_slots + place, mask=real, other=0).to(tl.int64) * NUM_HEADS + head
+        of_slot = tl.load(lse + slot, mask=real, other=float("-inf"))
+        numbers = partial + slot[:, None] * HEAD_DIM + column[None, :]
+        part = tl.load(numbers, mask=real[:, None] & inside[None, :], other=0.0)
+        new_top = tl.maximum(top, tl.max(of_slot, 0))
+        fade, weight = tl.exp2(top - new_top), tl.exp2(of_slot - new_top)
+        acc = acc * fade + tl.sum(part * weight[:, None], 0)
+        total = total * fade + tl.sum(weight, 0)
         top = new_top
-    acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     query = tl.load(merge_queries + merge).to(tl.int64)
-    place = (query * NUM_HEADS + head)[:, None] * HEAD_DIM + column[None, :]
-    tl.store(output + place, acc.to(output.dtype.element_ty), mask=inside)
+    answer = (acc / total).to(output.dtype.element_ty)
+    tl.store(output + (query * NUM_HEADS + head) * HEAD_DIM + column, answer, mask=inside)
 
 
 def merge_partials(
@@ -64,12 +62,13 @@ def merge_partials(
         merge_queries: the rows of `output`.
         merge_starts: where the slots of each query begin in `merge_slots`, and of the last end.
         partial: [slots, heads, head_dim], float32.
-        lse: [slots, heads], float32, base 2; -inf where no token was attended to.
+        lse: [slots, heads], float32, base 2.
     """
     num_heads, head_dim = output.shape[1:]
-    heads = min(_HEADS, triton.next_power_of_2(num_heads))
-    merge_partials_kernel[(most_merges, triton.cdiv(num_heads, heads))](
+    width = triton.next_power_of_2(head_dim)
+    # A warp reads a row of 128 numbers at once, so that each lane adds up what it has read.
+    merge_partials_kernel[(most_merges, num_heads)](
         output, counts, merge_queries, merge_starts, merge_slots, partial, lse,
-        NUM_HEADS=num_heads, HEAD_DIM=head_dim, HEADS=heads,
-        BLOCK_D=triton.next_power_of_2(head_dim), num_warps=4,
+        NUM_HEADS=num_heads, HEAD_DIM=head_dim, SLOTS=_SLOTS, BLOCK_D=width,
+        num_warps=max(1, width // 128),
     )  # fmt: skip

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import triton.runtime.interpreter as interpreter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.gpu import attention_items, attention_limits, attention_plan
+from kernels.gpu import attention_items, attention_limits, attention_plan, library
 from kernels.gpu.attention import paged_attention_kernel
 from kernels.gpu.attention_limits import DecodeLimits, TileKind
+from kernels.gpu.library import VARIANT_VARIABLE
 from kernels.kv_quantization import QUANTIZED
+from kernels.paged_attention import paged_attention, plan_attention
 from tests.kernels.gpu.attention_case import AttentionCase
 from tests.support.triton_interpreter import _is_narrow, _widened
 
@@ -44,7 +47,7 @@ prefixes = st.sampled_from([[], NESTED, [range(10, 30)] * 5])
 heads = st.sampled_from([(1, 1), (2, 3), (1, 4), (1, 7), (3, 2), (1, 20)])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(
     lengths, prefixes, st.sampled_from([8, 16, 32]), heads, st.sampled_from([16, 48, 64]),
     st.sampled_from(FLOATS), st.none() | st.sampled_from([*FLOATS, *QUANTIZED]),
@@ -98,7 +101,7 @@ def test_one_launch_computes_chunks_after_cached_tokens_and_decodes_of_every_kin
 
     tiles, merges = plan.arrays[0].tolist()
     assert launches == [
-        ("paged_attention_kernel", (2 * tiles,)), ("merge_partials_kernel", (merges, 1))
+        ("paged_attention_kernel", (2 * tiles,)), ("merge_partials_kernel", (merges, 8))
     ]  # fmt: skip
 
 
@@ -150,24 +153,49 @@ def _products_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_products_row_by_row")
 @pytest.mark.parametrize(
     ("window", "dtype"),
-    [(None, torch.float32), (70, torch.float32), (200, torch.float32), (None, torch.bfloat16)],
+    [(None, torch.float32), (200, torch.float32), (None, torch.bfloat16)],
 )
 def test_a_row_alone_has_the_bits_that_it_has_in_a_full_batch(window, dtype):
     """Whatever shares its prefix, and however its prompt is cut into chunks."""
     case = AttentionCase.build(
         [(1, 290), (1, 140), (1, 281), (50, 300), (33, 161), (1, 128), (1, 129)],
-        prefixes=[range(8), range(8), range(8)], dtype=dtype, group=3, head_dim=32,
+        prefixes=[range(8), range(8), range(8)], dtype=dtype,
     )  # fmt: skip
     plan = case.plan(window, batch_invariant=True)
     assert plan.kind is (TileKind.SHARED if window is None else TileKind.SPLIT)
     together = case.run(plan)
     case.check(together, window)
 
-    for i, queries in ((0, 1), (1, 1), (2, 1), (3, 1), (3, 7), (3, 50), (4, 20), (5, 1), (6, 1)):
+    for i, queries in ((0, 1), (1, 1), (3, 1), (3, 30), (4, 20), (6, 1)):
         alone = case.alone(i, queries)
         end = case.metadata.query_starts[i + 1]
         found = alone.run(alone.plan(window, batch_invariant=True))
         assert torch.equal(found, together[end - queries : end]), (i, queries)
+
+
+def test_more_partial_results_than_are_merged_at_once():
+    case = AttentionCase.build([(1, 2300), (1, 200), (1, 1)])
+    plan = case.plan()
+    assert np.diff(plan.arrays[6]).tolist() == [18, 2]
+    case.check(case.run(plan))
+
+
+def test_the_engine_plans_all_windows_at_once_and_attends_by_the_kernel(monkeypatch):
+    monkeypatch.setenv(VARIANT_VARIABLE, "interpreter")
+    library.forget()
+    try:
+        case = AttentionCase.build([(1, 150), (20, 150)])
+        windows = (None, 40, 1000)
+        plan = plan_attention(case.metadata, case.kv, case.queries.shape[1], windows)
+        assert plan.by_window[1000] is plan.by_window[None]
+        buffers = {x.arguments[0].untyped_storage().data_ptr() for x in plan.by_window.values()}
+        assert len(buffers) == 1
+        for window in windows:
+            found = paged_attention(case.queries, case.kv, plan, case.scale, window, 5.0)
+            case.check(found, window, 5.0)
+    finally:
+        monkeypatch.undo()
+        library.forget()
 
 
 def test_graphs_read_the_numbers_that_lie_in_their_memory_when_they_are_replayed():
