@@ -42,12 +42,14 @@ def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.T
     Returns:
         The stored numbers, of the shape of `x`, and what they are to be multiplied by, [..., 1],
         float32. A head of zeros, and of what is next to them, has the scale 1. A head that is
-        not finite has a scale that is not, so that it cannot pass for numbers.
+        not finite has the scale NaN, so that nothing made of it passes for a number: an infinity
+        would leave attention without a trace where the score is minus infinity.
     """
     most = QUANTIZED[dtype]
     wide = x.float()
     peak = wide.abs().amax(-1, keepdim=True)  # NaN where there is one
     scales = torch.where(peak < smallest_peak(most), torch.ones_like(peak), peak / most)
+    scales = scales.where(peak.isfinite(), torch.nan)
     # Rounded to the format by hand: torch 2.11 gives NaN, not the largest, to what rounds beyond.
     scaled = (wide / scales).clamp_(-most, most)
     if dtype is torch.int8:

@@ -121,7 +121,11 @@ class EngineOptions:
         int | None, typer.Option(help="KV blocks; measured from free memory if not given.")
     ] = None
     kv_cache_dtype: Annotated[
-        str | None, typer.Option(help="auto, float32, float16 or bfloat16, of the KV cache.")
+        str | None,
+        typer.Option(
+            help="Of the KV cache: auto, float32, float16, bfloat16; on a GPU fp8_e4m3, fp8_e5m2, "
+            "int8 too."
+        ),
     ] = None
     max_model_len: Annotated[
         int | None, typer.Option(help="Longest sequence, prompt and answer together.")

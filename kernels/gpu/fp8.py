@@ -1,7 +1,7 @@
 """Rounding to numbers of 8 bits in integer arithmetic: the same bits on every device.
 
-Triton refuses e4m3 on sm_80 and sm_86, and rounds twice, by way of float16, where a device has no
-conversion from float32. What is stored is a small part of what these kernels move, so the few
+Triton refuses e4m3 on sm_80 and sm_86, and before sm_90 it cuts off digits to float16 and rounds
+only those, to e5m2 as well. What is stored is a small part of what these kernels move, so the few
 integer operations more are not seen.
 """
 

@@ -85,12 +85,13 @@ def _store(
         tl.store(at, first.to(numbers.dtype.element_ty), mask=written)
         tl.store(at + HEAD_DIM // 2, second.to(numbers.dtype.element_ty), mask=written)
     else:
-        # A maximum may pass NaN over; an infinity it keeps.
+        # A maximum may pass NaN over; an infinity it keeps. Both end as the scale NaN.
         size_1 = tl.where(first == first, tl.abs(first), float("inf"))
         size_2 = tl.where(second == second, tl.abs(second), float("inf"))
         peak = tl.max(tl.maximum(size_1, size_2), axis=1)
         scale = tl.div_rn(peak, MOST)
         scale = tl.where(peak < SMALLEST, 1.0, scale)
+        scale = tl.where(peak == float("inf"), float("nan"), scale)
         tl.store(scales + place, scale, mask=stored)
         divisor = tl.broadcast_to(scale[:, None], first.shape)
         tl.store(at, _code(tl.div_rn(first, divisor), FORMAT, MOST), mask=written)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
-from kernels.gpu import library
+from tests.support.gpu_kernels import serving
 from tests.support.triton_interpreter import mend
 
 
@@ -15,11 +13,5 @@ from tests.support.triton_interpreter import mend
 def interpreted_gpu() -> Iterator[None]:
     """Have the Triton kernels serve the CPU."""
     mend()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(library.VARIANT_VARIABLE, "interpreter")
-        library.forget()
-        try:
-            yield
-        finally:
-            patch.undo()
-            library.forget()
+    with serving("interpreter"):
+        yield
