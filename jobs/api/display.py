@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from jobs.api.opening import log
 
 if TYPE_CHECKING:
     from jobs.cli.watching import Display
@@ -14,8 +17,27 @@ if TYPE_CHECKING:
 _BAR_WIDTH = 30
 
 
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Whom a job is shown to while it goes on.
+
+    Attributes:
+        tell: takes what has to be said meanwhile.
+    """
+
+    show: Display
+    tell: Callable[[str], None] = log.warning
+
+
 @contextmanager
 def shown_progress(progress: bool) -> Iterator[Display]:
+    """The display alone; see `watching`."""
+    with watching(progress) as watcher:
+        yield watcher.show
+
+
+@contextmanager
+def watching(progress: bool) -> Iterator[Watcher]:
     """A bar on stderr in terminals and notebooks; nothing where nobody looks."""
     from rich.console import Console
 
@@ -24,14 +46,14 @@ def shown_progress(progress: bool) -> Iterator[Display]:
     if progress and Console().is_jupyter:
         bar = _NotebookBar()
         try:
-            yield bar.show
+            yield Watcher(bar.show, bar.tell)
         finally:
             bar.close()
     elif progress and sys.stderr.isatty():
         with progress_display() as display:
-            yield display
+            yield Watcher(display)
     else:
-        yield lambda _: None
+        yield Watcher(lambda _: None)
 
 
 class _NotebookBar:
@@ -57,9 +79,15 @@ class _NotebookBar:
             print(f"\r{line:<{len(self._said)}}", end="", file=sys.stderr, flush=True)
             self._said = line
 
+    def tell(self, sentence: str) -> None:
+        """Log a sentence on a line of its own."""
+        self.close()
+        log.warning(sentence)
+
     def close(self) -> None:
         if self._said:
             print(file=sys.stderr, flush=True)
+        self._said = ""
 
 
 def _drawn(done: int, total: int) -> str:

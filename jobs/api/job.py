@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from jobs.api.display import shown_progress
+from jobs.api.display import watching
 from jobs.api.opening import opened
 from jobs.api.status import JobStatus, status_of
 from jobs.errors import JobNotFound, WaitTimedOut
@@ -128,10 +128,11 @@ class Job:
         from jobs.cli.watching import follow, telling_why_it_waits
 
         with opened(self._settings) as deployment:
-            with shown_progress(progress) as display:
+            with watching(progress) as watcher:
+                watched, display = replace(deployment, tell=watcher.tell), watcher.show
                 if progress:
-                    display = telling_why_it_waits(deployment, display)
-                ended = follow(deployment, self.id, display, timeout)
+                    display = telling_why_it_waits(watched, display)
+                ended = follow(watched, self.id, display, timeout)
             if ended is None:
                 raise WaitTimedOut(
                     f"job {self.id} has not ended within {timeout:g} s; {self._why(deployment)}"

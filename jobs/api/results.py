@@ -113,7 +113,7 @@ class Results:
         """Write a file, which is replaced as a whole or not at all; returns how many rows it has.
 
         Args:
-            format: `parquet`, `jsonl` or `openai`; by the name of the file if not given.
+            format: `parquet`, `jsonl`, `csv` or `openai`; by the name of the file if not given.
 
         Raises:
             UsageError: the format is not clear, or the file is the job's own input.
@@ -122,7 +122,7 @@ class Results:
         from jobs.cli.target import STDOUT, chosen_target
         from jobs.export import export_file
 
-        if format is not None and format not in list(OutputFormat):
+        if format not in (None, *OutputFormat):
             raise UsageError(f"format is {format!r}; it must be one of {', '.join(OutputFormat)}")
         form = None if format is None else OutputFormat(format)
         given = os.fspath(path)

@@ -197,6 +197,28 @@ def test_waiting_shows_a_bar_in_a_notebook(
     assert capsys.readouterr() == ("", "")
 
 
+def test_what_is_told_in_a_notebook_has_a_line_of_its_own(
+    cli: CommandLine,
+    job: Job,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class ZMQInteractiveShell:
+        """What a notebook is known by."""
+
+    monkeypatch.setattr("builtins.get_ipython", ZMQInteractiveShell, raising=False)
+    monkeypatch.setattr("jobs.cli.watching.PATIENCE_SECONDS", 0.3)
+    caplog.clear()
+    with pytest.raises(WaitTimedOut):
+        job.wait(timeout=1)
+    assert caplog.messages == [
+        f"no worker of {MODEL} is alive; start one with "
+        f"`pagemill worker --model {MODEL} --exit-when-done {job.id}`"
+    ]
+    assert [line.count("1 error") for line in capsys.readouterr().err.split("\n")] == [1, 1, 0]
+
+
 def test_waiting_shows_a_bar_on_a_terminal_and_nothing_elsewhere(
     cli: CommandLine,
     job: Job,

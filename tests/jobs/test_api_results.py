@@ -137,6 +137,7 @@ def test_a_package_that_is_missing_is_named(
     [
         ("a.parquet", None, "parquet"),
         ("a.jsonl", None, "jsonl"),
+        ("a.csv", None, "csv"),
         ("a", "parquet", "parquet"),
         ("a.txt", "openai", "openai"),
     ],
@@ -156,7 +157,7 @@ def test_a_file_that_cannot_be_written_is_refused_in_words(
     results = job.results(partial=True)
     for path, form, said in (
         (tmp_path / "a.xlsx", None, "names no format"),
-        (tmp_path / "a.jsonl", "csv", "format is 'csv'; it must be one of"),
+        (tmp_path / "a.jsonl", "xml", "format is 'xml'; it must be one of"),
         (tmp_path, None, "is a folder"),
         (tmp_path / "none" / "a.jsonl", None, "there is no folder"),
     ):

@@ -34,7 +34,7 @@ IMPORTED_BY_OTHERS = {
 # Imported while the wheel is built, and then only.
 BUILD = {"setuptools"}
 # Imported where it is there; a sentence says how to install it.
-OPTIONAL = {"fsspec"}
+OPTIONAL = {"fsspec", "pandas", "polars"}
 
 
 @pytest.fixture(scope="module")
