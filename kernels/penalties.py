@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.gpu.library import find as find_gpu
+
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
@@ -79,6 +81,24 @@ def apply_penalties(
         slots: [m], int64, where in `counts` each of the rows is.
         penalties: of the m rows.
     """
+    on_gpu = find_gpu("apply_penalties", scores.device)
+    if on_gpu is not None:
+        on_gpu(
+            scores, rows, counts.in_prompt, counts.generated, slots,
+            penalties.repetition, penalties.presence, penalties.frequency,
+        )  # fmt: skip
+        return
+    apply_penalties_reference(scores, rows, counts, slots, penalties)
+
+
+def apply_penalties_reference(
+    scores: torch.Tensor,
+    rows: torch.Tensor,
+    counts: TokenCounts,
+    slots: torch.Tensor,
+    penalties: Penalties,
+) -> None:
+    """The specification of `apply_penalties`, of any device."""
     generated = counts.generated[slots]
     present = generated > 0
     seen = counts.in_prompt[slots] | present

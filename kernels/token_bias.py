@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from kernels.gpu.library import find as find_gpu
+
 
 def add_token_bias(
     scores: torch.Tensor, rows: torch.Tensor, table: torch.Tensor, slots: torch.Tensor
@@ -20,6 +22,17 @@ def add_token_bias(
         table: [slots, vocab_size], float32; no NaN and no plus infinity.
         slots: [m], int64, which row of the table each of them gets.
     """
+    on_gpu = find_gpu("add_token_bias", scores.device)
+    if on_gpu is not None:
+        on_gpu(scores, rows, table, slots)
+        return
+    add_token_bias_reference(scores, rows, table, slots)
+
+
+def add_token_bias_reference(
+    scores: torch.Tensor, rows: torch.Tensor, table: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """The specification of `add_token_bias`, of any device."""
     scores.index_add_(0, rows, table[slots])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kernels.gpu.library import find as find_gpu
 from kernels.host_tensors import integers, to_device
 
 
@@ -22,6 +23,18 @@ def mask_logits(logits: torch.Tensor, rows: Sequence[int], bitmask: npt.NDArray[
         bitmask: [len(rows), words], int32: bit `i % 32` of word `i // 32` is set where token i is
             allowed. At least as many bits as the vocabulary has tokens.
     """
+    on_gpu = find_gpu("mask_logits", logits.device)
+    if on_gpu is not None and logits.is_contiguous():
+        words = to_device(torch.from_numpy(bitmask), logits.device)
+        on_gpu(logits, integers(rows, logits.device), words)
+        return
+    mask_logits_reference(logits, rows, bitmask)
+
+
+def mask_logits_reference(
+    logits: torch.Tensor, rows: Sequence[int], bitmask: npt.NDArray[np.int32]
+) -> None:
+    """The specification of `mask_logits`, of any device."""
     if logits.is_cpu:
         bits = unpack_on_host(bitmask)
     else:  # a bit a token goes over the bus, not a byte

@@ -43,10 +43,10 @@ def _tokens(logits: Tensor) -> Tensor:
 def greedy_tokens(logits: Tensor) -> Tensor:
     """See `kernels.greedy.greedy_tokens`; each row is contiguous."""
     tokens, vocab_size = _tokens(logits), logits.shape[1]
-    block = min(8192, triton.next_power_of_2(vocab_size))
+    block = min(4096, triton.next_power_of_2(vocab_size))
     if tokens.numel():
         greedy_tokens_kernel[(tokens.numel(),)](
             logits, tokens, logits.stride(0), vocab_size, BLOCK=block,
-            num_warps=max(1, block // 512),
+            num_warps=max(1, block // 256),
         )  # fmt: skip
     return tokens

@@ -30,7 +30,7 @@ from kernels.gpu.row_search import (
 )
 
 # Numbers that a program looks at together, and most candidates of a row.
-BLOCK_SIZE = 8192
+BLOCK_SIZE = 4096
 CANDIDATES = 1024
 
 _LEAST = tl.constexpr(-3.4028234663852886e38)  # of float32
@@ -135,12 +135,12 @@ def token_logprobs(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tens
     found = peaks, sums, counts, values, ids, logprobs, chosen_ids, vocab_size, k
     summary_kernel[(rows,)](
         logits, logits.stride(0), tokens, *found, LOW=LOW_BITS[str(logits.dtype)], WIDTH=width,
-        BLOCK=block, num_warps=max(1, block // 512),
+        BLOCK=block, num_warps=max(1, block // 256),
     )  # fmt: skip
     if k:
         # A few numbers a lane: what it does, one after the other, are reductions.
         likeliest_kernel[(rows,)](
-            logits, logits.stride(0), *found, WIDTH=width, BLOCK=min(block, 4096),
+            logits, logits.stride(0), *found, WIDTH=width, BLOCK=block,
             num_warps=max(1, width // 256),
         )  # fmt: skip
     return logprobs, chosen_ids

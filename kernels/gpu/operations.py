@@ -9,6 +9,7 @@ from kernels.gpu.block_copy import copy_blocks, read_blocks, write_blocks
 from kernels.gpu.embedding import gather_rows
 from kernels.gpu.gated_activation import silu_and_mul
 from kernels.gpu.greedy import greedy_tokens
+from kernels.gpu.logit_rules import add_token_bias, apply_penalties, mask_logits
 from kernels.gpu.logprobs import token_logprobs
 from kernels.gpu.operation import Operation
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
@@ -19,9 +20,12 @@ OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (
         add_rms_norm,
+        add_token_bias,
+        apply_penalties,
         copy_blocks,
         gather_rows,
         greedy_tokens,
+        mask_logits,
         paged_attention,
         read_blocks,
         rms_norm,

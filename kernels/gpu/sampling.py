@@ -341,13 +341,13 @@ def sample_rows(
     bits = min(44, 62 - (vocab_size - 1).bit_length())
     options = {
         "GATHER": not processed, "SCALE": 2.0**bits, "LOW": LOW_BITS[str(scores.dtype)],
-        "WIDTH": width, "BLOCK": block, "num_warps": max(1, block // 512),
+        "WIDTH": width, "BLOCK": block,
     }  # fmt: skip
     candidates_kernel[(n,)](
         tokens, scores, scores.stride(0), rows, temperatures, top_k, top_p, log_min_p, *found,
-        FLOOR=-math.log(2) * bits - 0.01, **options,
+        FLOOR=-math.log(2) * bits - 0.01, num_warps=max(1, block // 256), **options,
     )  # fmt: skip
     draw_kernel[(n,)](
         tokens, scores, scores.stride(0), rows, seeds, positions, sample_indices, temperatures,
-        top_k, top_p, log_min_p, *found, **options,
+        top_k, top_p, log_min_p, *found, num_warps=max(1, block // 512), **options,
     )  # fmt: skip

@@ -80,14 +80,35 @@ def silu_and_mul() -> tuple[Any, ...]:
     return (torch.randn(3, 16),)
 
 
+def apply_penalties() -> tuple[Any, ...]:
+    """Two of three rows, with counts in two of four slots."""
+    generated = torch.randint(0, 3, (4, 40), dtype=torch.int32)
+    return (
+        torch.randn(3, 40), torch.tensor([2, 0]), generated == 2, generated, torch.tensor([1, 3]),
+        *(torch.tensor([[1.2], [0.5]]) for _ in range(3)),
+    )  # fmt: skip
+
+
+def add_token_bias() -> tuple[Any, ...]:
+    return torch.randn(3, 40), torch.tensor([2, 0]), torch.randn(4, 40), torch.tensor([1, 3])
+
+
+def mask_logits() -> tuple[Any, ...]:
+    words = torch.tensor([[-7, 3], [12, 80]], dtype=torch.int32)
+    return torch.randn(3, 40), torch.tensor([0, 2]), words
+
+
 # By the name of the operation.
 SAMPLES: dict[str, Callable[[], tuple[Any, ...]]] = {
     sample.__name__: sample
     for sample in (
         add_rms_norm,
+        add_token_bias,
+        apply_penalties,
         copy_blocks,
         gather_rows,
         greedy_tokens,
+        mask_logits,
         paged_attention,
         read_blocks,
         rms_norm,
