@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.config import EngineConfig
 from engine.core import Engine
+from engine.grammar.spec import GrammarKind, GrammarSpec
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.swap_cost import SwapCost
@@ -18,7 +19,7 @@ OPEN_END = {"ignore_eos": True, "stop_token_ids": (1 << 30,)}
 
 
 def requests() -> list[Request]:
-    """A shared prompt, samples that fork, beams, every rule of sampling, and tasks."""
+    """A shared prompt, samples that fork, beams, every rule of sampling, a grammar, and tasks."""
     greedy = SamplingParams(5, **OPEN_END)  # type: ignore[arg-type]
     hot = SamplingParams(18, temperature=1.0, seed=3, logprobs=2, **OPEN_END)  # type: ignore[arg-type]
     ruled = SamplingParams(
@@ -26,10 +27,12 @@ def requests() -> list[Request]:
         presence_penalty=0.5, frequency_penalty=0.5, logit_bias=((70, 2.0), (71, -3.0)),
         bad_words_ids=((72,), (73, 74)), min_tokens=2, logprobs=0, ignore_eos=True,
     )  # fmt: skip
+    digits = GrammarSpec(GrammarKind.REGEX, "[0-9]{9}", "structured_outputs.regex")
     return [
         *(Request(f"shared {n}", (*SHARED, n), greedy) for n in range(3)),
         *(Request(f"fork {i}", SHARED[5:22], hot, 0, i, sample_of="fork") for i in range(3)),
         Request("ruled", SHARED[:9], ruled),
+        Request("grammar", SHARED[:9], SamplingParams(4, grammar=digits)),
         Request("beams", SHARED[3:10], SamplingParams(4, num_beams=2)),
         Request("prompt", SHARED[:20], SamplingParams(1, prompt_logprobs=1)),
         Request("score", SHARED[:25], task=Score(20)),
