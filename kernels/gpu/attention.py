@@ -96,6 +96,7 @@ def _tile(
     NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SOFTCAP: tl.constexpr,
     FORMAT: tl.constexpr, KEY_TYPE: tl.constexpr, VALUE_TYPE: tl.constexpr, IN_ORDER: tl.constexpr,
+    MASKED_STAGES: tl.constexpr,
 ):  # fmt: skip
     first_query, num_queries = tl.load(tile), tl.load(tile + 1)
     start, length, slot = tl.load(tile + 3), tl.load(tile + 4), tl.load(tile + 5)
@@ -122,7 +123,7 @@ def _tile(
     # Spans from `head_spans` to `tail` are attended to as a whole by all queries.
     head_spans = tl.cdiv(whole_from, BLOCK_N)
     tail = tl.maximum(whole_to // BLOCK_N, head_spans)
-    if IN_ORDER:
+    if IN_ORDER:  # then other queries do not decide by which of the loops a span is computed
         head_spans, tail = 0, 0
     for span in range(head_spans, tail):
         acc, top, total = _span(
@@ -131,7 +132,7 @@ def _tile(
             block_stride, token_stride, scale_block_stride, scale_token_stride,
             False, SOFTCAP, FORMAT, VALUE_TYPE, HEAD_DIM, BLOCK_D, BLOCK_SIZE, BLOCK_N,
         )  # fmt: skip
-    for i in tl.range(0, tl.cdiv(length, BLOCK_N) - tail + head_spans, num_stages=2):
+    for i in tl.range(0, tl.cdiv(length, BLOCK_N) - tail + head_spans, num_stages=MASKED_STAGES):
         span = tl.where(i < head_spans, i, i - head_spans + tail)
         acc, top, total = _span(
             q, acc, top, total, span * BLOCK_N, first, end, low, length,
@@ -142,7 +143,7 @@ def _tile(
 
     # A query that attends to none of the tile's tokens: its result is 0, and weighs nothing.
     total = tl.where(total == 0.0, 1.0, total)
-    acc = acc / total[:, None]
+    acc = acc * (1.0 / total)[:, None]
     if slot < 0:
         place = query_row * (NUM_HEADS * HEAD_DIM) + query_head * HEAD_DIM
         answer = acc.to(output.dtype.element_ty)
@@ -162,7 +163,7 @@ def paged_attention_kernel(
     NUM_KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, BLOCK_M: tl.constexpr, SMALL_M: tl.constexpr, BLOCK_N: tl.constexpr,
     SOFTCAP: tl.constexpr, FORMAT: tl.constexpr, KEY_TYPE: tl.constexpr, VALUE_TYPE: tl.constexpr,
-    IN_ORDER: tl.constexpr,
+    IN_ORDER: tl.constexpr, MASKED_STAGES: tl.constexpr,
 ):  # fmt: skip
     # Programs that follow each other read the same tokens' heads, which are neighbours in memory.
     tile, head = tl.program_id(0) // NUM_KV_HEADS, tl.program_id(0) % NUM_KV_HEADS
@@ -182,7 +183,7 @@ def paged_attention_kernel(
                 blocks, partial, lse, head, scale, cap, query_stride, query_head_stride,
                 block_stride, token_stride, scale_block_stride, scale_token_stride,
                 NUM_KV_HEADS * GROUP, GROUP, HEAD_DIM, BLOCK_D, BLOCK_SIZE, SMALL_M, BLOCK_N,
-                SOFTCAP, FORMAT, KEY_TYPE, VALUE_TYPE, IN_ORDER,
+                SOFTCAP, FORMAT, KEY_TYPE, VALUE_TYPE, IN_ORDER, MASKED_STAGES,
             )  # fmt: skip
     else:
         _tile(
@@ -190,7 +191,7 @@ def paged_attention_kernel(
             blocks, partial, lse, head, scale, cap, query_stride, query_head_stride,
             block_stride, token_stride, scale_block_stride, scale_token_stride,
             NUM_KV_HEADS * GROUP, GROUP, HEAD_DIM, BLOCK_D, BLOCK_SIZE, BLOCK_M, BLOCK_N,
-            SOFTCAP, FORMAT, KEY_TYPE, VALUE_TYPE, IN_ORDER,
+            SOFTCAP, FORMAT, KEY_TYPE, VALUE_TYPE, IN_ORDER, MASKED_STAGES,
         )  # fmt: skip
 
 
@@ -256,6 +257,7 @@ def paged_attention(
         BLOCK_D=triton.next_power_of_2(head_dim), BLOCK_SIZE=block_size, BLOCK_M=block_m,
         SMALL_M=small_m, BLOCK_N=config.block_n, SOFTCAP=softcap is not None, FORMAT=numbers,
         KEY_TYPE=key_type, VALUE_TYPE=value_type, IN_ORDER=in_order,
+        MASKED_STAGES=config.num_stages if in_order else 2,
         num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
     if most_merges:

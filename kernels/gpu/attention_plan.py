@@ -83,7 +83,8 @@ class HostTilePlan:
         capacities: how large each array may get; their sizes where there were no limits.
         kind: which kernels it needs.
         num_slots: how large the scratch must be.
-        in_order: tiles go over their tokens in order, those that some query must not see included.
+        in_order: tiles go over all their tokens in order and by the same instructions, those that
+            some query must not attend to included.
     """
 
     arrays: tuple[np.ndarray, ...]
@@ -189,8 +190,7 @@ def plan_attention_tiles(
         launches = tuple(
             capacities.launch(kind, limits, geometry, batch_invariant) for kind in TileKind
         )
-    in_order = batch_invariant and window is not None
-    return HostTilePlan(arrays, sizes, kind, num_slots, in_order, geometry, launches)
+    return HostTilePlan(arrays, sizes, kind, num_slots, batch_invariant, geometry, launches)
 
 
 def _check(metadata: AttentionMetadata, limits: DecodeLimits) -> None:

@@ -126,6 +126,16 @@ def test_windows_that_begin_anywhere(window):
     case.check(case.run(case.plan(window)), window)
 
 
+@pytest.mark.parametrize("batch_invariant", [False, True])
+def test_blocks_before_the_window_may_belong_to_others(batch_invariant):
+    case, window = AttentionCase.build([(1, 290), (20, 200)]), 70
+    for i in range(2):
+        oldest = case.metadata.first_attended(i, window) // case.kv.block_size
+        case.kv.keys[list(case.metadata.block_tables[i][:oldest])] = torch.nan
+        case.kv.values[list(case.metadata.block_tables[i][:oldest])] = torch.nan
+    case.check(case.run(case.plan(window, batch_invariant=batch_invariant)), window)
+
+
 def test_numbers_that_make_no_sum_are_not_hidden():
     """A token that is NaN spoils the queries that attend to it, and those alone."""
     case = AttentionCase.build([(1, 100), (1, 70), (1, 90)])
