@@ -35,7 +35,6 @@ from jobs.cli.group import Commands
 app = typer.Typer(
     name="pagemill",
     cls=Commands,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -7,7 +7,14 @@ import typer
 from jobs.cli.group import Helpful
 
 commands = typer.Typer(
-    cls=Helpful, rich_markup_mode=None, help="Make, upgrade and check the database."
+    cls=Helpful,
+    rich_markup_mode=None,
+    help="""Make, upgrade and check the database.
+
+    \b
+    Example:
+      pagemill db upgrade && pagemill db check
+    """,
 )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs.cli import completion
 from jobs.cli.console import note, plural
 from jobs.cli.deployment import opened
 from jobs.errors import JobNotFound, StateConflict
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
 
 def delete(
     job_ids: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="Ids of jobs; their starts are enough.")
+        list[str],
+        typer.Argument(
+            metavar="ID...",
+            help="Ids of jobs; their starts are enough.",
+            autocompletion=completion.ended_job_ids,
+        ),
     ],
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask; only a terminal is asked.")

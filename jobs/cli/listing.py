@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs.cli import completion
 from jobs.cli.console import keep_whole, note, one_line, show, squeezable, table
 from jobs.cli.deadline import parse_since
 from jobs.cli.deployment import model_name, opened
@@ -26,7 +27,10 @@ def list_jobs(
         list[JobState] | None, typer.Option(help="Only jobs in this state; repeatable.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Only jobs of this model.")
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="Only jobs of this model.", autocompletion=completion.models
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only jobs with this text in their name.")

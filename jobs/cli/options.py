@@ -11,17 +11,24 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from jobs.cli import completion
 from jobs.cli.sampling_options import SamplingOptions
 from jobs.formats import Format
 from jobs.kinds import JobKind
 
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id; its start is enough.")]
+JobId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="The job's id; its start is enough.", autocompletion=completion.job_ids
+    ),
+]
 Model = Annotated[
     str,
     typer.Option(
         metavar="MODEL",
         help="A Hugging Face folder, a hub id, a .gguf file, or smollm2-135m.",
         show_default=False,
+        autocompletion=completion.models,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; its shape is in docs/cli.md.")]

@@ -39,6 +39,10 @@ def shell_init(
     builtin. `help jobs` and `man` still tell of the builtin.
 
     \b
+    Example:
+      eval "$(pagemill shell-init bash)"
+
+    \b
     bash, in ~/.bashrc:                     eval "$(pagemill shell-init bash)"
     zsh, in ~/.zshrc:                       eval "$(pagemill shell-init zsh)"
     fish, in ~/.config/fish/config.fish:    pagemill shell-init fish | source

@@ -42,7 +42,7 @@ def tail(
     error. With --json, each row as in `pagemill results`. Rows that were refused at submit are not
     among them (`pagemill errors` lists them). Ctrl-C ends the watching (130), not the job.
 
-    \\b
+    \b
     Examples:
       pagemill tail job_abcdefgh
       pagemill tail job_abcdefgh --all --json | jq -r .text

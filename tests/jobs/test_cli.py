@@ -714,19 +714,6 @@ def test_the_worker_takes_the_place_of_the_command(
 # ---- help
 
 
-COMMANDS = [
-    "submit", "run", "status", "wait", "list", "results", "errors", "cancel", "retry", "worker",
-    "db upgrade", "db check",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_has_an_example(cli: CommandLine, command: str) -> None:
-    out, _ = cli(*command.split(), "--help")
-
-    assert re.search(rf"Examples?:\n +.*pagemill {command}", out)
-
-
 @pytest.mark.parametrize("command", [[], ["db"]])
 def test_commands_without_a_command_show_their_help(cli: CommandLine, command: list[str]) -> None:
     assert cli(*command) == cli(*command, "--help")

@@ -179,7 +179,8 @@ def test_every_command_and_long_option_is_handed_over(deployment, shell):
     words = re.split(r"[| ]", cases[1])
     names = set(get_command(app).commands)  # type: ignore[attr-defined]
     assert "submit" in names
-    assert set(words) == names | {"--help", "--version", "--debug"}
+    completion = {"--install-completion", "--show-completion"}
+    assert set(words) == names | {"--help", "--version", "--debug"} | completion
     # Nothing that a builtin takes: not empty, no short option, no job.
     assert all(re.fullmatch(r"(--)?[a-z][a-z-]+", word) for word in words)
 

@@ -1,0 +1,78 @@
+"""What a shell may complete that only the database knows.
+
+Whoever presses Tab waits, and reads nothing but what fits: there are no messages, and where the
+database does not answer at once, nothing is completed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from jobs.errors import JobsError
+
+if TYPE_CHECKING:
+    from jobs.records import JobRecord
+
+_PATIENCE_SECONDS = 2.0
+_NEWEST = 1000
+_SMALL_MODEL = "smollm2-135m"
+
+Completion = tuple[str, str]
+
+
+def job_ids(incomplete: str) -> list[Completion]:
+    """Ids of jobs, newest first, with what they are."""
+    return _soon(lambda: _ids(incomplete))
+
+
+def ended_job_ids(incomplete: str) -> list[Completion]:
+    """Those of jobs that have ended."""
+    return _soon(lambda: _ids(incomplete, ended=True))
+
+
+def models(incomplete: str) -> list[Completion]:
+    """Models that there were jobs for. (The shell completes paths by itself.)"""
+    found = _soon(_models)
+    named = {name: (name, told) for name, told in (*found, (_SMALL_MODEL, "a small model"))}
+    return [pair for name, pair in named.items() if name.startswith(incomplete)]
+
+
+def _ids(incomplete: str, *, ended: bool = False) -> Iterator[Completion]:
+    for job in _jobs():
+        if job.id.startswith(incomplete) and (job.state.terminal or not ended):
+            yield job.id, f"{job.state} {job.name or job.input_uri}"
+
+
+def _models() -> Iterator[Completion]:
+    for job in _jobs():
+        yield job.model, "a model of jobs"
+
+
+def _jobs() -> list[JobRecord]:
+    from jobs.database import Database
+    from jobs.settings import Settings
+    from jobs.store import Store
+
+    database = Database(Settings.from_env().database_url)
+    try:
+        database.check_revision()  # which makes no file where there is none
+        return Store(database).list_jobs(limit=_NEWEST)
+    finally:
+        database.close()
+
+
+def _soon(ask: Callable[[], Iterator[Completion]]) -> list[Completion]:
+    """What is found within a moment; whatever goes wrong, it is nothing."""
+    found: list[Completion] = []
+
+    def look() -> None:
+        with contextlib.suppress(JobsError):
+            found.extend(ask())
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE_SECONDS)
+    return [] if thread.is_alive() else found
