@@ -18,7 +18,7 @@ TEST_PROCESSES ?= 2
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
-.PHONY: help demo test quick chaos aot lint types imports schema check wheel-check bench gpu-bench clean
+.PHONY: help demo test quick chaos aot lint types imports schema check wheel-check bench gpu-test gpu-bench clean
 
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
@@ -29,6 +29,7 @@ help:
 	@echo "make check        lint, types, import rules, and migrations equal to the tables"
 	@echo "make wheel-check  build the wheel, install it alone, and let it answer two prompts"
 	@echo "make bench        measure, and write the figures to benchmarks/results/"
+	@echo "make gpu-test     check kernels and engine on a GPU, within ten minutes"
 	@echo "make gpu-bench    measure kernels and engine on a GPU, within ten minutes"
 	@echo "make peer-NAME    set up openvino, vllm or llama-cpp, which benchmarks/README.md compares with"
 
@@ -112,7 +113,10 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.prefix_cache --save
 	$(BIN)/python -m benchmarks.startup --save
 
-# Ten minutes at most. ARGS=--dry-run goes without a GPU, and measures nothing.
+# Ten minutes at most, each. ARGS=--dry-run goes without a GPU, in Triton's interpreter.
+gpu-test:
+	$(GPU_PYTHON) -m tests.gpu $(ARGS)
+
 gpu-bench:
 	$(GPU_PYTHON) -m benchmarks.gpu $(ARGS)
 

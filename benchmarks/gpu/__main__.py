@@ -10,9 +10,19 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.gpu import attention, ceilings, copies, elementwise, sampling
+from benchmarks.gpu import (
+    attention,
+    cascade,
+    ceilings,
+    copies,
+    elementwise,
+    peers,
+    sampling,
+    throughput,
+)
 from benchmarks.gpu.command import Script, main
 from benchmarks.gpu.items import Item, unique
+from benchmarks.gpu.targets import judge
 
 
 def items(dry: bool) -> tuple[Item, ...]:
@@ -21,7 +31,12 @@ def items(dry: bool) -> tuple[Item, ...]:
         [
             *ceilings.items(dry),
             *attention.targets(dry),
+            *cascade.targets(dry),
+            *throughput.targets(dry),
+            *peers.items(dry),
+            *throughput.items(dry),
             *attention.items(dry),
+            *cascade.items(dry),
             *elementwise.items(dry),
             *sampling.items(dry),
             *copies.items(dry),
@@ -30,5 +45,5 @@ def items(dry: bool) -> tuple[Item, ...]:
 
 
 if __name__ == "__main__":
-    script = Script("gpu_bench", "benchmarks.gpu", items)
+    script = Script("gpu_bench", "benchmarks.gpu", items, judge=judge)
     sys.exit(main(script, (__doc__ or "").splitlines()[0]))

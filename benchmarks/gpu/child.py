@@ -6,6 +6,7 @@ ends, and its parent starts another one for the items that are left.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -19,6 +20,7 @@ from benchmarks.gpu.items import FAILED, NOT_RUN, PASSED, Item, NotHere, Surroun
 
 MARK = "@item "  # other lines are not the parent's business
 BROKEN_DEVICE = 70  # exit code
+_MUCH = 1 << 28
 
 
 def run_items(items: Sequence[Item], task: Path) -> None:
@@ -86,10 +88,11 @@ def _is_broken() -> bool:
 
 
 def _forget_memory() -> None:
-    import gc
-
+    """Give back what an item held; collecting takes a while, so only where that is much."""
     import torch
 
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    if not torch.cuda.is_initialized():
+        return
+    if torch.cuda.memory_allocated() > _MUCH:
+        gc.collect()
+    torch.cuda.empty_cache()

@@ -30,14 +30,15 @@ class Script:
         module: `python -m` starts it by this name.
         items: of a dry run, or of a real one.
         at_once: groups of items that run at the same time.
-        judge: what is said of all outcomes together, and kept with them.
+        judge: what is said of all outcomes together, of a dry run or a real one, and kept with
+            them.
     """
 
     name: str
     module: str
     items: Callable[[bool], Sequence[Item]]
     at_once: int = 1
-    judge: Callable[[Mapping[str, Outcome]], dict[str, Any]] = lambda outcomes: {}
+    judge: Callable[[Mapping[str, Outcome], bool], dict[str, Any]] = lambda outcomes, dry: {}
 
 
 def main(script: Script, description: str, arguments: Sequence[str] | None = None) -> int:
@@ -74,7 +75,7 @@ def main(script: Script, description: str, arguments: Sequence[str] | None = Non
     report = {"benchmark": script.name, **machine(dry), "budget_s": options.budget}
 
     def keep(outcomes: list[Outcome]) -> None:
-        judged = script.judge({outcome.name: outcome for outcome in outcomes})
+        judged = script.judge({outcome.name: outcome for outcome in outcomes}, dry)
         if target is not None:
             done = {**report, "seconds": round(time.monotonic() - began, 1), **judged}
             _write(target, {**done, **as_json(outcomes)})
@@ -91,8 +92,9 @@ def _close(
     script: Script, outcomes: Sequence[Outcome], target: Path | None, seconds: float, dry: bool
 ) -> int:
     """Print what all of it came to; returns the exit code."""
-    for name, said in script.judge({outcome.name: outcome for outcome in outcomes}).items():
-        print(f"{name}: {json.dumps(said, indent=2)}")
+    for name, said in script.judge({outcome.name: outcome for outcome in outcomes}, dry).items():
+        for what, value in said.items():
+            print(f"{name}: {what}: {value}")
     counts = as_json(outcomes)["counts"]
     for outcome in outcomes:
         if outcome.status in (FAILED, NOT_RUN):

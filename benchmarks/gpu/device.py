@@ -119,8 +119,11 @@ class Cuda:
         calls = 1 if fits else max(1, min(_MOST_CALLS, int(_GRAPH_SECONDS / estimate)))
         how, run = "events", function
         if graph:
-            run, how = self._captured(function, calls), "graph"
-        else:
+            try:
+                run, how = self._captured(function, calls), "graph"
+            except RuntimeError as error:  # it asks the device for something
+                how = f"events, as it cannot be captured: {str(error).splitlines()[0][:80]}"
+        if run is function:
             calls = 1
         count = max(5, min(MOST_REPETITIONS, int(MEASURE_SECONDS / (estimate * calls + 1e-4))))
         marks = [

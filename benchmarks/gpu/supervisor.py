@@ -62,7 +62,8 @@ class Supervisor:
         self._ends = time.monotonic() + budget
         self._dry = dry
         self._wrapper = tuple(wrapper)
-        self._environment = {**os.environ, **(_DRY if dry else {}), **(environment or {})}
+        ours = {**_ALWAYS, **(_DRY if dry else {}), **(environment or {})}
+        self._environment = {**os.environ, **ours}
         self._on_end = on_end
         self._ending = threading.Lock()
 
@@ -169,6 +170,7 @@ class Supervisor:
         return self._ends - time.monotonic()
 
 
+_ALWAYS = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 # The interpreter reads its variable when triton is imported.
 _DRY = {
     "TRITON_INTERPRET": "1",
