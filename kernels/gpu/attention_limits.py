@@ -12,9 +12,12 @@ import torch
 
 from kernels.kv_layout import LayerKV
 
-# Runs are cut so that about so many programs of equal length come to each multiprocessor: two are
-# there at once, and what is left at the end is a part of the last one.
+# Runs are cut so that about so many programs of equal length come to each multiprocessor: two or
+# three are there at once, and what is left at the end is a part of the last one.
 _PROGRAMS_A_MULTIPROCESSOR = 4
+# Tiles of many queries are half as many: one fills a multiprocessor's registers, and each cut costs
+# as many partial results as there are queries.
+WIDE_SHARE = 2
 # Shorter runs are not worth a partial result; of tiles of many queries, as many of these.
 MIN_RUN, MIN_WIDE_RUN = 256, 1024
 # What runs are multiples of: no span of the kernel is longer.
@@ -195,7 +198,7 @@ def tile_rows(geometry: AttentionGeometry, queries: int, batch_invariant: bool) 
     return rows, geometry.least_rows if rows > geometry.least_rows else 0
 
 
-def run_tokens(total: np.ndarray, target: int, least: np.ndarray) -> np.ndarray:
+def run_tokens(total: np.ndarray, target: np.ndarray, least: np.ndarray) -> np.ndarray:
     """Where to cut runs of `total` tokens: into at most `target` more tiles than runs."""
     runs: np.ndarray = -(-np.maximum(least, -(-total // target)) // SPAN) * SPAN
     return runs

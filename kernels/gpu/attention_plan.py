@@ -25,6 +25,7 @@ from kernels.gpu.attention_limits import (
     MIN_RUN,
     MIN_WIDE_RUN,
     SPAN,
+    WIDE_SHARE,
     AttentionGeometry,
     Capacities,
     DecodeLimits,
@@ -215,9 +216,10 @@ def _cut(
         bases = bases // INVARIANT_RUN * INVARIANT_RUN
         runs = np.full_like(bases, INVARIANT_RUN)
     else:
-        least = np.where(items.counts == 1, MIN_RUN, MIN_WIDE_RUN)
-        totals = lengths @ ~is_shared, lengths @ is_shared
-        runs = run_tokens(np.where(is_shared, totals[1], totals[0]), geometry.target, least)
+        wide = items.counts > 1
+        totals = np.where(is_shared, lengths @ is_shared, lengths @ ~is_shared)
+        targets = np.where(wide, -(-geometry.target // WIDE_SHARE), geometry.target)
+        runs = run_tokens(totals, targets, np.where(wide, MIN_WIDE_RUN, MIN_RUN))
     of, part = ranges(-((bases - items.stops) // runs))
     starts = np.maximum(bases[of] + part * runs[of], items.starts[of])
     stops = np.minimum(bases[of] + (part + 1) * runs[of], items.stops[of])
