@@ -10,12 +10,12 @@ import typer
 from jobs.cli.console import note, say
 from jobs.cli.deployment import opened
 from jobs.cli.options import JobId, Json
+from jobs.cli.panel import panel_display
 from jobs.cli.shapes import cached_share, output_path, progress_json, shown_state
 from jobs.cli.watching import (
     Display,
     follow,
     no_worker,
-    progress_display,
     telling_why_it_waits,
 )
 from jobs.ctrl_c import INTERRUPTED
@@ -36,7 +36,8 @@ def status(
 ) -> None:
     """Show where a job stands. With --watch --json, a line of JSON for each change.
 
-    Ctrl-C ends the watching (130), not the job.
+    On a terminal, --watch draws a panel: rows, tokens/s, time left, chunks, and of each worker its
+    KV use and preemptions. Ctrl-C ends the watching (130), not the job.
 
     \b
     Examples:
@@ -52,7 +53,7 @@ def status(
                 if as_json:
                     follow(deployment, job_id, _json_lines(storage))
                     return
-                with progress_display() as display:
+                with panel_display(deployment) as display:
                     display = telling_why_it_waits(deployment, display)
                     progress = follow(deployment, job_id, display) or progress
             except KeyboardInterrupt:

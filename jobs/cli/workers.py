@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,7 +63,7 @@ def workers(
             else "no worker is alive; `pagemill worker --model MODEL` starts one"
         )
         return
-    show(_table(found, now, console(sys.stdout).width))
+    show(workers_table(found, now, console(sys.stdout).width, _COLUMNS))
     for worker in found:
         if worker.status.message:
             say(f"{worker.id}: {one_line(worker.status.message)}")
@@ -85,7 +85,7 @@ def _worker_json(worker: WorkerRecord) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class Column:
     """A column of the table.
 
     Attributes:
@@ -114,29 +114,40 @@ def _age(worker: WorkerRecord, now: datetime) -> str:
 
 
 _COLUMNS = (
-    _Column("worker", lambda w, _: w.id, right=False),
-    _Column("model", lambda w, _: w.model, right=False),
-    _Column("state", lambda w, _: shown_state(w), right=False),
-    _Column("device", lambda w, _: w.status.device or "", spare=5, right=False),
-    _Column("chunks", lambda w, _: f"{w.status.chunks_held}/{w.concurrency}", spare=1, live=True),
-    _Column("run/wait", lambda w, _: f"{w.status.running}/{w.status.waiting}", live=True),
-    _Column("KV", lambda w, _: _share(w.status.blocks_used, w.status.blocks_total), live=True),
-    _Column("tok/s", lambda w, _: f"{w.status.tokens_per_second:,.0f}", live=True),
-    _Column("cached", lambda w, _: _share(w.status.cached_tokens, w.status.prompt_tokens), spare=3),
-    _Column("rows", lambda w, _: f"{w.status.rows_completed:,}", spare=2),
-    _Column("errors", lambda w, _: f"{w.status.rows_failed:,}", spare=6),
-    _Column("up", _age, spare=4),
-    _Column("seen", lambda w, now: duration(max(0.0, (now - w.seen_at).total_seconds()))),
+    Column("worker", lambda w, _: w.id, right=False),
+    Column("model", lambda w, _: w.model, right=False),
+    Column("state", lambda w, _: shown_state(w), right=False),
+    Column("device", lambda w, _: w.status.device or "", spare=5, right=False),
+    Column("chunks", lambda w, _: f"{w.status.chunks_held}/{w.concurrency}", spare=1, live=True),
+    Column("run/wait", lambda w, _: f"{w.status.running}/{w.status.waiting}", live=True),
+    Column("KV", lambda w, _: _share(w.status.blocks_used, w.status.blocks_total), live=True),
+    Column("tok/s", lambda w, _: f"{w.status.tokens_per_second:,.0f}", live=True),
+    Column("cached", lambda w, _: _share(w.status.cached_tokens, w.status.prompt_tokens), spare=3),
+    Column("rows", lambda w, _: f"{w.status.rows_completed:,}", spare=2),
+    Column("errors", lambda w, _: f"{w.status.rows_failed:,}", spare=6),
+    Column("up", _age, spare=4),
+    Column("seen", lambda w, now: duration(max(0.0, (now - w.seen_at).total_seconds()))),
 )
 
 
-def _table(found: list[WorkerRecord], now: datetime, width: int) -> Table:
-    columns = list(_COLUMNS)
+# What a job's panel tells of the workers of its model.
+PANEL_COLUMNS = (
+    *(column for column in _COLUMNS if column.header in ("worker", "state", "chunks")),
+    *(column for column in _COLUMNS if column.header in ("run/wait", "KV", "tok/s", "cached")),
+    Column("preempted", lambda w, _: f"{w.status.preemptions:,}", spare=2),
+)
+
+
+def workers_table(
+    found: Sequence[WorkerRecord], now: datetime, width: int, all_columns: Sequence[Column]
+) -> Table:
+    """A table that is as wide as there is room for; columns that do not fit are left out."""
+    columns = list(all_columns)
     whole = {
         column.header: max(map(len, (column.header, *(column.text(w, now) for w in found))))
         for column in columns
     }
-    least = whole | {name: min(whole[name], most) for name, most in _LEAST.items()}
+    least = {name: min(size, _LEAST.get(name, size)) for name, size in whole.items()}
 
     def room() -> int:
         """What is left beside the columns at their least width."""

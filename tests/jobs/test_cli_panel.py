@@ -1,0 +1,178 @@
+"""The live panel of `status --watch`."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import io
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs import finalize
+from jobs.cli.console import console
+from jobs.cli.panel import Pace, panel
+from jobs.records import Counts, JobProgress, JobRecord, WorkerRecord, WorkerStatus
+from jobs.states import JobState
+from tests.support.command_line import CommandLine
+from tests.support.played_job import MODEL, PlayedJob
+from tests.support.terminal import plain
+
+quick = pytest.mark.quick
+START = datetime(2030, 1, 31, tzinfo=UTC)
+JOB = JobRecord(
+    id="job_a", name="night\x1b[31m\nly", state=JobState.IN_PROGRESS, model="m", input_uri="-",
+    folder="job_a", options={}, seed=1, priority=0, version=1, published_version=None,
+    total_rows=200, chunks_total=4, chunks_left=3, counts=Counts(), stop_reason=None,
+    error_code=None, error_message=None, waiting_for=None, created_at=START, started_at=START,
+    finalizing_at=None, finished_at=None, deadline_at=START + timedelta(hours=2),
+    cancel_requested_at=None,
+)  # fmt: skip
+BUSY = WorkerStatus(
+    "ready", chunks_held=3, running=200, waiting=56, blocks_used=25, blocks_total=100,
+    prompt_tokens=100, cached_tokens=91, preemptions=1234, tokens_per_second=4321.4,
+)  # fmt: skip
+
+
+def progress(rows: int = 60, seconds: float = 65, **job: object) -> JobProgress:
+    counts = Counts(max(0, rows - 2), min(2, rows), prompt_tokens=10, cached_tokens=5)
+    record = dataclasses.replace(JOB, **job)  # type: ignore[arg-type]
+    return JobProgress(record, counts, 2, 1, START + timedelta(seconds=seconds), 1)
+
+
+def worker(id: str = "gpu-7:4711:0f", status: WorkerStatus = BUSY) -> WorkerRecord:
+    return WorkerRecord(
+        id=id, host="h", pid=1, model="m", software="0", concurrency=4, started_at=START,
+        seen_at=START, status=status, alive=True,
+    )  # fmt: skip
+
+
+def drawn(*arguments: object, width: int = 100) -> list[str]:
+    shown = console(io.StringIO())
+    shown.width = width
+    shown.print(panel(*arguments, width))  # type: ignore[arg-type]
+    return [line.rstrip() for line in shown.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+@quick
+def test_a_panel_has_rows_pace_chunks_and_workers() -> None:
+    lines = drawn(progress(), 85.4, timedelta(seconds=150), [worker()])
+
+    assert lines[0] == "job_a  night\ufffd[31m ly  in_progress  m"
+    assert lines[1].endswith("  30%  58 of 200 rows answered, 2 errors")
+    assert lines[2:4] == [
+        "85 tokens/s  prefix cache 50%  for 1 min 5 s  about 2 min 30 s left  "
+        "deadline in 1 h 58 min",
+        "chunks: 1 of 4 done, 2 running",
+    ]
+    assert lines[4].split() == [
+        "worker", "state", "chunks", "run/wait", "KV", "tok/s", "cached", "preempted",
+    ]  # fmt: skip
+    assert lines[5].split() == [
+        "gpu-7:4711:0f", "ready", "3/4", "200/56", "25%", "4,321", "91%", "1,234",
+    ]  # fmt: skip
+    assert len(lines) == 6
+
+
+@quick
+def test_a_panel_of_a_job_that_waits() -> None:
+    waiting = progress(
+        0, state=JobState.QUEUED, started_at=None, deadline_at=None, waiting_for="room", name=None,
+        paused_at=START,
+    )  # fmt: skip
+    empty = dataclasses.replace(waiting, counts=Counts())
+
+    lines = drawn(empty, None, None, [])
+
+    assert lines[0] == "job_a  queued (paused)  m"
+    assert lines[1].endswith("  0%  0 of 200 rows answered")
+    assert lines[2:] == [
+        "not begun", "chunks: 1 of 4 done, 2 running",
+        "waits for room", "no worker of this model is alive",
+    ]  # fmt: skip
+
+
+@quick
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_panel_fits_the_terminal(width: int) -> None:
+    """A line that were wrapped would not be drawn over."""
+    many = [worker(f"a-host-with-a-long-name.example.org:{n}:0f") for n in range(12)]
+
+    lines = drawn(progress(waiting_for="a disk " * 30), 85.4, timedelta(days=1), many, width=width)
+
+    assert all(len(line) <= width for line in lines)
+    assert len(lines) == 5 + 1 + 10 + 1
+    assert ("preempted" in lines[5]) == (width > 60)
+    assert all(" 200/56 " in line and " 25% " in line for line in lines[6:16])
+    assert lines[-1].startswith("and 2 more workers")
+
+
+@quick
+def test_the_time_left_is_by_the_rows_of_the_last_minute() -> None:
+    pace = Pace()
+
+    assert pace.left(progress(0, 0)) is None
+    assert pace.left(progress(50, 10)) == timedelta(seconds=30)
+    assert pace.left(progress(50, 60)) == timedelta(seconds=180)
+    assert pace.left(progress(50, 75)) is None  # nothing for a minute
+    assert pace.left(progress(60, 80)) == timedelta(seconds=140 * 20 / 10)
+    assert pace.left(progress(70, 85, paused_at=START)) is None
+    assert pace.left(progress(200, 90, state=JobState.FINALIZING)) is None
+
+
+def test_on_a_terminal_the_panel_is_drawn_and_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
+) -> None:
+    cli = CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
+    job_id = cli.submit({"prompt": "a"}, {"prompt": "b"})
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 100, 0, 0))
+    env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
+    seen = bytearray()
+
+    def read() -> None:
+        while True:
+            try:
+                data = os.read(ours, 65536)
+            except OSError:  # how Linux tells that nobody holds the other end
+                return
+            seen.extend(data)
+
+    with cli.store() as store:
+        store.register_worker("gpu-7:4711:0f", MODEL, 4, "0.1.0", BUSY)
+        played = PlayedJob(store, cli.storage, job_id)
+        lease = played.claim("gpu-7:4711:0f")
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "jobs", "status", "--watch", job_id],
+            stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=env, text=True,
+        ) as process:  # fmt: skip
+            os.close(theirs)
+            reader = threading.Thread(target=read)
+            reader.start()
+            deadline = time.monotonic() + 60
+            while b"preempted" not in seen:
+                assert time.monotonic() < deadline, seen
+                assert process.poll() is None, seen
+                time.sleep(0.05)
+            played.finish(lease)
+            finalize.drive(store, cli.storage, "worker")
+            out, _ = process.communicate(timeout=60)
+            reader.join(10)
+    os.close(ours)
+
+    text = plain(seen.decode())
+    assert re.search(r"gpu-7:4711:0f +ready +3/4 +200/56 +25% +4,321 +91% +1,234", text)
+    assert "0%  0 of 2 rows answered" in text
+    assert b"\x1b[1A" in seen  # drawn over
+    assert process.returncode == 0
+    assert re.search(r"^state +completed$", out, re.MULTILINE)
+    assert "\x1b" not in out
