@@ -30,13 +30,6 @@ class Watcher:
 
 
 @contextmanager
-def shown_progress(progress: bool) -> Iterator[Display]:
-    """The display alone; see `watching`."""
-    with watching(progress) as watcher:
-        yield watcher.show
-
-
-@contextmanager
 def watching(progress: bool) -> Iterator[Watcher]:
     """A bar on stderr in terminals and notebooks; nothing where nobody looks."""
     from rich.console import Console

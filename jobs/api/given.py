@@ -47,7 +47,7 @@ def opened_input(data: Any, given_format: object) -> Iterator[str | Source]:
     name = f"<{type(data).__name__}>"
     if given_format is not None:
         raise UsageError(f"format is for files; {name} needs none")
-    batches = _batches(data)
+    batches = _batches(data, name)
     if batches is not None:
         with tempfile.TemporaryDirectory(prefix="pagemill-") as folder:
             path = os.path.join(folder, "rows.parquet")
@@ -62,7 +62,7 @@ def opened_input(data: Any, given_format: object) -> Iterator[str | Source]:
         )
 
 
-def _batches(data: Any) -> pa.RecordBatchReader | None:
+def _batches(data: Any, name: str) -> pa.RecordBatchReader | None:
     """The rows of a table, whoever made it; None if it is none."""
     home = type(data).__module__.partition(".")[0]
     if isinstance(data, pa.RecordBatchReader):
@@ -70,7 +70,7 @@ def _batches(data: Any) -> pa.RecordBatchReader | None:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     elif home == "pandas" and hasattr(data, "columns"):
-        data = pa.Table.from_pandas(data, preserve_index=False)
+        data = _of_pandas(data, name)
     elif home == "polars" and hasattr(data, "collect_schema"):
         if not hasattr(data, "to_arrow"):
             raise UsageError("a LazyFrame has no rows yet; give its .collect()")
@@ -80,9 +80,17 @@ def _batches(data: Any) -> pa.RecordBatchReader | None:
             return pa.RecordBatchReader.from_stream(data)
         except pa.ArrowException as error:  # a column alone
             raise UsageError(
-                f"<{type(data).__name__}> is no table: {error}; give it a name, in a data frame"
+                f"{name} is no table: {error}; give it a name, in a data frame"
             ) from None
     return data.to_reader() if isinstance(data, pa.Table) else None
+
+
+def _of_pandas(frame: pandas.DataFrame, name: str) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, ValueError) as error:  # a column of several types, say
+        said = ", ".join(str(part) for part in error.args)
+        raise InputError(f"{name} has a column that Arrow cannot hold: {said}") from None
 
 
 def _write(batches: pa.RecordBatchReader, path: str, name: str) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_type_hints
 
-from jobs.api.display import shown_progress
+from jobs.api.display import watching
 from jobs.api.given import Input, opened_input
 from jobs.api.job import Job
 from jobs.api.opening import log, opened
@@ -122,7 +124,9 @@ def run(
         job = _queued(deployment, data, model, asked)
         try:
             if not job.state.terminal:
-                answer(deployment, job, engine, shown_progress(progress))
+                with watching(progress) as watcher:
+                    watched = replace(deployment, tell=watcher.tell)
+                    answer(watched, job, engine, nullcontext(watcher.show))
         except WorkerLeft as left:
             if left.reason is None:
                 raise KeyboardInterrupt from None
@@ -138,8 +142,6 @@ def _queued(
     model: str | os.PathLike[str],
     options: Mapping[str, Any],
 ) -> JobRecord:
-    from dataclasses import replace
-
     from jobs.cli.submitting import queue_job, told_of_refused
 
     with opened_input(data, options.get("format")) as source:

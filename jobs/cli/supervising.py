@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from jobs.cli.console import note
 from jobs.cli.deployment import Deployment
 from jobs.cli.watching import POLL_SECONDS, Display, Watched
 from jobs.cli.worker import worker_hint
@@ -79,6 +78,7 @@ class Supervisor:
         interruptions: Interruptions,
     ) -> None:
         self._deployment = deployment
+        self._tell = deployment.tell
         self._job = job
         self._worker = worker
         self._display = display
@@ -112,13 +112,13 @@ class Supervisor:
             return
         self._forwarded += 1
         if self._forwarded == 1:
-            note(
+            self._tell(
                 "Leaving: the chunks that are being worked on are finished first; "
                 "once more hands them back at once"
             )
             self._worker.terminate()
         elif self._forwarded == 2:
-            note("Handing the chunks back; what is finished of them is kept")
+            self._tell("Handing the chunks back; what is finished of them is kept")
             self._worker.terminate()
         else:
             self._worker.kill()
@@ -133,34 +133,34 @@ class Supervisor:
             with contextlib.suppress(DatabaseUnavailable):  # then its leases have to run out
                 self._deployment.store.requeue_owned(worker_id_prefix(self._worker.pid))
             if self._worker.start_again(rows > self._rows_at_start):
-                note(
+                self._tell(
                     f"The worker was ended by {name} and is started again; no finished row is lost"
                 )
                 self._rows_at_start = rows
                 return
-            note(f"The worker was ended by {name} again and again without finishing a row:")
+            self._tell(f"The worker was ended by {name} again and again without finishing a row:")
         elif code:
             self._fail(code, job)
         else:
-            note("The worker has left:")
-        note(f"{self._worker.tail()}Its log is {self._worker.log}")
+            self._tell("The worker has left:")
+        self._tell(f"{self._worker.tail()}Its log is {self._worker.log}")
         self._say_how_to_resume()
         raise WorkerLeft(1, self._worker.complaint())
 
     def _fail(self, code: int, job: JobRecord) -> None:
         """The worker ended with an error; a job that nobody began is failed with its reason."""
         complaint = self._worker.complaint()
-        note(f"Error: {complaint}")
+        self._tell(f"Error: {complaint}")
         if job.state is not JobState.QUEUED:
             return
         reason = "model_unavailable" if code == MODEL_UNAVAILABLE else "worker_failed"
         if self._deployment.store.fail_job(job.id, reason, complaint):
-            note(f"job {job.id} failed; the worker's log is {self._worker.log}")
+            self._tell(f"job {job.id} failed; the worker's log is {self._worker.log}")
             raise WorkerLeft(1, complaint)
 
     def _say_how_to_resume(self) -> None:
         job = self._job
-        note(
+        self._tell(
             f"job {job.id} is kept and goes on where it stands:\n"
             f"  {worker_hint(job)}\n"
             f"  pagemill wait {job.id}"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,15 +18,17 @@ from jobs import (
     JobNotFound,
     JobState,
     JobStatus,
+    Settings,
     StateConflict,
     UsageError,
     WaitTimedOut,
-    WorkerFailed,
     finalize,
     list_jobs,
-    run,
     submit,
 )
+from jobs.database import Database
+from jobs.storage import Storage
+from jobs.store import Store
 from tests.support.command_line import CommandLine
 from tests.support.played_job import MODEL, PlayedJob
 
@@ -274,65 +274,6 @@ def test_a_deleted_job_is_gone(cli: CommandLine, job: Job) -> None:
         Job("job_zzzzzzzzzzzzzzzzzzzz").delete()
 
 
-# ---- a run
-
-
-def worker_that(code: str) -> Callable[..., list[str]]:
-    return lambda *arguments: [sys.executable, "-c", code, *arguments]
-
-
-def test_a_run_whose_worker_leaves_says_its_last_words(
-    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = "import sys; print('Error: there is no such model'); sys.exit(3)"
-    monkeypatch.setattr("jobs.cli.run.worker_command", worker_that(code))
-    with pytest.raises(WorkerFailed, match="there is no such model"):
-        run(ROWS, model=MODEL)
-    (job,) = list_jobs()
-    status = job.status()
-    assert status.error is not None
-    assert status.error.code == "model_unavailable"
-
-
-def test_a_run_in_a_thread_goes_without_signals(
-    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs.cli.run.worker_command", worker_that("import sys; sys.exit(3)"))
-    with ThreadPoolExecutor() as pool:
-        failure = pool.submit(run, ROWS, model=MODEL).exception()
-    assert isinstance(failure, WorkerFailed)
-
-
-def test_options_of_the_worker_reach_it(
-    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = tmp_path / "told"
-    code = f"import json, sys; json.dump(sys.argv[1:], open({str(told)!r}, 'w')); sys.exit(3)"
-    monkeypatch.setattr("jobs.cli.run.worker_command", worker_that(code))
-    with pytest.raises(WorkerFailed):
-        run(ROWS, model=MODEL, num_blocks=64, swap_space=0, overlap=False, max_tokens=4)
-    (job,) = list_jobs()
-    assert json.loads(told.read_text()) == [
-        MODEL, "--exit-when-done", job.id, "--watch-parent",
-        "--num-blocks", "64", "--no-overlap", "--swap-space", "0.0",
-    ]  # fmt: skip
-    with pytest.raises(UsageError, match="there is no option 'num_block'; did you mean num_blocks"):
-        run(ROWS, model=MODEL, num_block=64)  # type: ignore[call-arg]
-    with pytest.raises(UsageError, match="num_blocks is 'all'; it must be a whole number"):
-        run(ROWS, model=MODEL, num_blocks="all")  # type: ignore[arg-type]
-
-
-def test_a_run_that_is_interrupted_leaves_the_job(
-    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = "import os, signal, time; os.kill(os.getppid(), signal.SIGINT); time.sleep(60)"
-    monkeypatch.setattr("jobs.cli.run.worker_command", worker_that(code))
-    with pytest.raises(KeyboardInterrupt):
-        run(ROWS, model=MODEL)
-    (job,) = list_jobs()
-    assert job.status().state is JobState.QUEUED
-
-
 # ---- connections and threads
 
 
@@ -344,6 +285,26 @@ def test_nothing_stays_open_between_calls(cli: CommandLine, job: Job) -> None:
         job.wait(timeout=0)
     opened = [file.path for file in psutil.Process().open_files()]
     assert not [path for path in opened if path.startswith(str(cli.home))]
+
+
+def test_all_of_it_works_on_each_database(database_url: str, tmp_path: Path) -> None:
+    settings = Settings(database_url, "memory://localhost", str(tmp_path / "storage"))
+    job = submit(ROWS, model=MODEL, chunk_rows=2, settings=settings)
+    assert (job.pause().paused_at is None, job.resume().paused_at is None) == (False, True)
+    database, storage = Database(database_url), Storage(settings.storage_url)
+    store = Store(database)
+    PlayedJob(store, storage, job.id, {2}).finish_all()
+    finalize.drive(store, storage, "worker")
+    database.close()
+    assert job.wait(timeout=5).state is JobState.COMPLETED
+    assert [row["row_index"] for row in job.results() if row["error"]] == [2]
+    assert [failure.code for failure in job.errors()] == ["nan_logits"]
+    assert job.retry().version == 2
+    assert job.cancel().state is JobState.CANCELLED
+    assert list_jobs(since="1h", settings=settings) == [job]
+    job.delete()
+    assert list_jobs(settings=settings) == []
+    assert job.events()[-1].event == "deleted"
 
 
 def test_threads_may_share_a_job(cli: CommandLine, job: Job) -> None:

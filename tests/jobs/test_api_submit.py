@@ -230,6 +230,8 @@ def test_refused_rows_are_told_of_and_stop_no_other(
         ([{"prompt": "a"}, {"prompt": {1}}], InputError, "row 2 of <list> cannot be written as"),
         ([{"prompt": "\ud800"}], InputError, "row 1 of <list> cannot be written as JSON"),
         (pl.LazyFrame(COLUMNS), UsageError, ".collect()"),
+        (pd.DataFrame({"prompt": ["a", 5]}), InputError, "column prompt with type object"),
+        (pd.DataFrame([["a", "b"]], columns=["prompt"] * 2), InputError, "Duplicate column names"),
         (pd.Series(["a"]), UsageError, "<Series> is no table"),
         (pl.Series(["a"]), UsageError, "<Series> is no table"),
         (pa.table({"other": ["a"]}), InputError, "<Table> has neither a prompt nor"),
