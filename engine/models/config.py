@@ -45,6 +45,7 @@ class ModelConfig:
         qkv_bias: whether the query, key and value projections have biases.
         o_bias: whether the output projection of the attention has one.
         qk_norm: whether each head of queries and keys is normalized before RoPE.
+        activation: of the gated MLP, `silu`, `gelu` or `gelu_tanh` (GELU's approximation by tanh).
         windows: the sliding window of each layer in tokens, None where it has none.
         checkpoint_dtype: the dtype that `config.json` names, None where it names none.
     """
@@ -65,5 +66,6 @@ class ModelConfig:
     o_bias: bool
     mlp_bias: bool
     qk_norm: bool
+    activation: str
     windows: tuple[int | None, ...]
     checkpoint_dtype: str | None

@@ -19,6 +19,7 @@ from engine.models.weight import DenseWeight, Weight, packed
 from kernels.attention_plan import AttentionPlan
 from kernels.batch_invariant_rope import batch_invariant_cos_sin
 from kernels.embedding import embed, select_rows
+from kernels.gelu_and_mul import batch_invariant_gelu_and_mul, gelu_and_mul
 from kernels.kv_layout import LayerKV
 from kernels.paged_attention import paged_attention
 from kernels.rms_norm import add_rms_norm, rms_norm
@@ -80,9 +81,17 @@ class GatedMLP(nn.Module):
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         self.gate_up_proj = FusedLinear(hidden, {"gate_proj": inner, "up_proj": inner}, bias, new)
         self.down_proj = FusedLinear(inner, {"down_proj": hidden}, bias, new)
+        self.activation = config.activation
+        self.batch_invariant = False
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(silu_and_mul(self.gate_up_proj(x)))  # type: ignore[no-any-return]
+        return self.down_proj(self._activated(self.gate_up_proj(x)))  # type: ignore[no-any-return]
+
+    def _activated(self, gate_up: Tensor) -> Tensor:
+        if self.activation == "silu":
+            return silu_and_mul(gate_up)
+        gelu = batch_invariant_gelu_and_mul if self.batch_invariant else gelu_and_mul
+        return gelu(gate_up, self.activation == "gelu_tanh")
 
     def checkpoint_tensors(self) -> Iterator[tuple[str, Tensor]]:
         yield from self.gate_up_proj.checkpoint_tensors()
@@ -180,6 +189,8 @@ class Decoder(nn.Module):
         self.batch_invariant = batch_invariant
         for layer in [module for module in self.modules() if isinstance(module, FusedLinear)]:
             layer.pack(batch_invariant)
+        for mlp in [module for module in self.modules() if isinstance(module, GatedMLP)]:
+            mlp.batch_invariant = batch_invariant
         self.lm_head = packed(self.lm_head, batch_invariant)
 
     def forward(

@@ -8,7 +8,7 @@ from engine.errors import BrokenModel
 from engine.models.config import ModelConfig, RopeConfig
 from engine.models.families import family_of
 from engine.models.fields import Fields, read_json, shown
-from engine.models.refusals import refuse_unsupported
+from engine.models.refusals import ACTIVATIONS, refuse_unsupported
 from engine.models.rope_config import read_rope
 
 # No model is near these. They keep a nonsensical size from taking the machine's memory before
@@ -58,6 +58,7 @@ def read_model_config(folder: Path) -> ModelConfig:
         o_bias=_switch(fields, family.o_bias),
         mlp_bias=_switch(fields, family.mlp_bias),
         qk_norm=family.qk_norm,
+        activation=ACTIVATIONS[fields.get("hidden_act") or "silu"],
         windows=family.windows(fields, num_layers),
         checkpoint_dtype=_checkpoint_dtype(fields),
     )

@@ -57,7 +57,14 @@ _FACTORS = (
     "scale_depth",
     "scale_emb",
 )
-_SILU = ("silu", "swish")  # two names of one function
+# What each name of transformers is called by us.
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
 _POSITIONS = ("rope", "rotary", "absolute")  # `absolute` is an old default that no one reads
 
 
@@ -76,11 +83,7 @@ def refuse_unsupported(fields: Fields, architecture: str, family: Family) -> Non
         )
     _refuse_quantization(fields)
     _refuse_own_code(fields)
-    for name in ("hidden_act", "hidden_activation"):
-        if fields.get(name) not in (None, *_SILU):
-            raise UnsupportedModel(
-                f"{fields.path}: {name} is {shown(fields.get(name))}; only 'silu' is supported"
-            )
+    _refuse_activations(fields)
     for name, feature in _FEATURES.items():
         _refuse_if(bool(fields.get(name)), fields, name, feature)
     for name in _QK_NORMS:
@@ -105,6 +108,20 @@ def _refuse_if(wanted: bool, fields: Fields, name: str, feature: str) -> None:
         raise UnsupportedModel(
             f"{fields.path}: {name} is {shown(fields.get(name))}, which asks for {feature}; "
             "that is not supported"
+        )
+
+
+def _refuse_activations(fields: Fields) -> None:
+    used = fields.get("hidden_act") or "silu"
+    if not isinstance(used, str) or used not in ACTIVATIONS:
+        raise UnsupportedModel(
+            f"{fields.path}: hidden_act is {shown(used)}; supported are {', '.join(ACTIVATIONS)}"
+        )
+    # Our families do not read this one.
+    other = fields.get("hidden_activation")
+    if other is not None and ACTIVATIONS.get(str(other)) != ACTIVATIONS[used]:
+        raise UnsupportedModel(
+            f"{fields.path}: hidden_activation is {shown(other)}, but hidden_act is {shown(used)}"
         )
 
 

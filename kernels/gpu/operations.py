@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kernels.gpu.attention import paged_attention
 from kernels.gpu.block_copy import copy_blocks, read_blocks, write_blocks
 from kernels.gpu.embedding import gather_rows
-from kernels.gpu.gated_activation import silu_and_mul
+from kernels.gpu.gated_activation import gelu_and_mul, silu_and_mul
 from kernels.gpu.greedy import greedy_tokens
 from kernels.gpu.logit_rules import add_token_bias, apply_penalties, mask_logits
 from kernels.gpu.logprobs import token_logprobs
@@ -24,6 +24,7 @@ OPERATIONS: Mapping[str, Operation] = {
         apply_penalties,
         copy_blocks,
         gather_rows,
+        gelu_and_mul,
         greedy_tokens,
         mask_logits,
         paged_attention,

@@ -18,7 +18,14 @@ from tests.support.cpu_kernels import using, variants
 from tests.support.tiny_families import build_family
 from tests.support.tiny_model import build_tiny_model
 
-FAMILIES = ("llama grouped", "llama biases", "mistral mixed", "qwen2 yarn", "qwen3 upper window")
+FAMILIES = (
+    "llama grouped",
+    "llama biases",
+    "llama gelu",
+    "mistral mixed",
+    "qwen2 yarn",
+    "qwen3 upper window",
+)
 LENGTHS = (135, 80, 64, 1)
 # One chunk after another of some sequences, in each step; what is left of them is computed alone.
 PLANS = st.lists(

@@ -88,7 +88,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
         ["full_attention", "full_attention"],
         ["sliding_attention", "full_attention", "attention"],
     ],
-    "hidden_act": ["silu", "swish", "gelu"],
+    "hidden_act": ["silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu"],
     "attention_bias": [True, False],
     "mlp_bias": [True, False],
     "tie_word_embeddings": [True, False],

@@ -19,6 +19,7 @@ from kernels.batch_invariant_linear import (
     batch_invariant_linear_reference,
 )
 from kernels.batch_invariant_rope import batch_invariant_cos_sin
+from kernels.gelu_and_mul import batch_invariant_gelu_and_mul
 from kernels.kv_layout import LayerKV
 from kernels.kv_write import kv_write
 from kernels.paged_attention import paged_attention
@@ -128,6 +129,9 @@ def test_norms_and_activations_are_the_same_among_any_rows(rows: list[int], widt
     x, weight = numbers(100, width), numbers(width, seed=1)
     assert torch.equal(rms_norm(x[rows], weight, 1e-5), rms_norm(x, weight, 1e-5)[rows])
     assert torch.equal(silu_and_mul(x[rows]), silu_and_mul(x)[rows])
+    for by_tanh in (False, True):
+        activated = batch_invariant_gelu_and_mul(x, by_tanh)
+        assert torch.equal(batch_invariant_gelu_and_mul(x[rows], by_tanh), activated[rows])
     some, residual = x[rows].flip(1), x.clone()
     sums = residual[rows]
     normed = add_rms_norm(x.flip(1), residual, weight, 1e-5)

@@ -39,6 +39,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "llama linear": ("LlamaForCausalLM", {"rope_parameters": LINEAR}),
     "llama llama3": ("LlamaForCausalLM", {"rope_parameters": LLAMA3}),
+    "llama gelu": ("LlamaForCausalLM", {"hidden_act": "gelu_pytorch_tanh"}),
     "mistral": ("MistralForCausalLM", {"sliding_window": None}),
     "mistral window": ("MistralForCausalLM", {"sliding_window": 21}),
     "mistral own head_dim": (
@@ -50,6 +51,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"sliding_window": 21, "layer_types": MIXED, "num_hidden_layers": 3, "head_dim": 8},
     ),
     "qwen2": ("Qwen2ForCausalLM", {"tie_word_embeddings": True}),
+    "qwen2 gelu": ("Qwen2ForCausalLM", {"hidden_act": "gelu"}),
     "qwen2 not grouped": ("Qwen2ForCausalLM", {"num_key_value_heads": 4}),
     "qwen2 upper window": (
         "Qwen2ForCausalLM",

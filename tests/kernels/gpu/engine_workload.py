@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,14 +42,25 @@ def requests() -> list[Request]:
     ]
 
 
+def with_gelu(folder: Path) -> Path:
+    """The same model with another activation."""
+    other = folder.with_name(f"{folder.name}-gelu")
+    shutil.copytree(folder, other, dirs_exist_ok=True)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu"}))
+    return other
+
+
 def engines(folder: Path, **settings: Any) -> Iterator[Engine]:
-    """One with room for all, and one that swaps and whose cache has 8 bits."""
+    """One with room for all, and one that swaps, has a cache of 8 bits and computes GELUs."""
     common = {
         "device": "cpu", "dtype": "float32", "max_model_len": 64, "max_num_seqs": 8,
         "max_num_batched_tokens": 64, "block_size": 8, "check_invariants": True, "threads": 1,
         **settings,
     }  # fmt: skip
     yield Engine(EngineConfig(str(folder), **{**common, "num_blocks": 128}))
-    tight = Engine(EngineConfig(str(folder), **{**common, "num_blocks": 10, "swap_space": 0.01}))
+    tight = Engine(
+        EngineConfig(str(with_gelu(folder)), **{**common, "num_blocks": 10, "swap_space": 0.01})
+    )
     tight.scheduler._swap._cost = SwapCost()  # whatever copying costs beside this tiny model
     yield tight

@@ -76,6 +76,10 @@ def sample_rows() -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+def gelu_and_mul() -> tuple[Any, ...]:
+    return torch.randn(3, 16), True
+
+
 def silu_and_mul() -> tuple[Any, ...]:
     return (torch.randn(3, 16),)
 
@@ -107,6 +111,7 @@ SAMPLES: dict[str, Callable[[], tuple[Any, ...]]] = {
         apply_penalties,
         copy_blocks,
         gather_rows,
+        gelu_and_mul,
         greedy_tokens,
         mask_logits,
         paged_attention,

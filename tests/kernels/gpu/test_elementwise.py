@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from kernels.embedding import embed_reference, select_rows_reference
+from kernels.gelu_and_mul import gelu_and_mul_reference
 from kernels.gpu.embedding import gather_rows
-from kernels.gpu.gated_activation import silu_and_mul
+from kernels.gpu.gated_activation import gelu_and_mul, silu_and_mul
 from kernels.silu_and_mul import silu_and_mul_reference
 
 pytestmark = pytest.mark.quick
@@ -51,6 +52,23 @@ def test_silu_and_mul_equals_its_reference(shape: tuple[int, ...], dtype: torch.
     gate_up.view(-1)[0] = -300.0  # whose exponential is infinite
 
     torch.testing.assert_close(silu_and_mul(gate_up), silu_and_mul_reference(gate_up))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 2), (2, 3, 96), (2, 8194)])
+@pytest.mark.parametrize("by_tanh", [False, True])
+def test_gelu_and_mul_equals_its_reference(
+    shape: tuple[int, ...], dtype: torch.dtype, by_tanh: bool
+) -> None:
+    torch.manual_seed(3)
+    gate_up = (torch.randn(shape) * 4).to(dtype)
+    gate_up.view(-1)[0] = -300.0
+
+    found, expected = gelu_and_mul(gate_up, by_tanh), gelu_and_mul_reference(gate_up, by_tanh)
+
+    # Two roundings may each go the other way.
+    rtol = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[dtype]
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=1e-5)
 
 
 def test_a_row_alone_has_the_bits_that_it_has_among_others() -> None:

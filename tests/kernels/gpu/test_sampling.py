@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernels.gpu import library
 from kernels.gpu import sampling as module
-from kernels.gpu.sampling import sample_rows, uniform_bits
+from kernels.gpu.sampling import _exceeds, sample_rows, uniform_bits
 from kernels.greedy import NO_TOKEN, greedy_tokens_reference
 from kernels.packed_sampling import PackedSampling
 from kernels.philox import philox_uniform
@@ -247,6 +247,23 @@ def test_random_numbers_are_those_of_philox_to_the_last_bit() -> None:
     _uniform_bits_kernel[(40,)](seeds, positions, indices, bits)
 
     assert torch.equal(bits.double() * 2.0**-53, philox_uniform(seeds, positions, indices))
+
+
+@triton.jit
+def _exceeds_kernel(weights, targets, output, WIDTH: tl.constexpr):
+    i = tl.program_id(0)
+    place = _exceeds(tl.load(weights + tl.arange(0, WIDTH)), 0, tl.load(targets + i))
+    tl.store(output + i, place)
+
+
+def test_no_share_of_the_total_gives_a_token_without_weight() -> None:
+    """The ends of the unit interval: 0, and all but 1 of the total of 8."""
+    weights, targets = torch.tensor([0, 5, 0, 3]), torch.tensor([0, 4, 5, 7])
+    places = torch.empty(4, dtype=torch.int32)
+
+    _exceeds_kernel[(4,)](weights, targets, places, 4)
+
+    assert places.tolist() == [1, 1, 3, 3]
 
 
 def test_draws_follow_the_softmax() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernels.gpu.embedding import gather_rows
-from kernels.gpu.gated_activation import silu_and_mul
+from kernels.gpu.gated_activation import gelu_and_mul, silu_and_mul
 from tests.kernels.gpu.aot.case import Case
 
 
@@ -24,5 +24,7 @@ CASES = (
         lambda: gather_rows(_new(151_936, 1024), _new(64, dtype=torch.int64)),
     ),
     Case("silu_and_mul bf16 14336", lambda: silu_and_mul(_new(64, 2 * 14_336)), pinned=True),
+    Case("gelu_and_mul bf16 14336", lambda: gelu_and_mul(_new(64, 2 * 14_336), False)),
+    Case("gelu_and_mul by tanh bf16 14336", lambda: gelu_and_mul(_new(64, 2 * 14_336), True)),
     Case("silu_and_mul bf16 3072", lambda: silu_and_mul(_new(64, 2 * 3072))),
 )
