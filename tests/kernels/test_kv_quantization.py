@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -20,7 +22,7 @@ BOUNDS = {
 }
 # Next to the largest of float32 a product may round to an infinity.
 finite = st.floats(-(2.0**127), 2.0**127, width=32)
-anything = st.floats(width=32)
+anything = finite | st.sampled_from([math.nan, math.inf, -math.inf])
 
 
 @pytest.mark.parametrize("dtype", QUANTIZED)
