@@ -66,6 +66,10 @@ def _jobs() -> list[JobRecord]:
 
 def _soon(ask: Callable[[], Iterator[Completion]]) -> list[Completion]:
     """What is found within a moment; whatever goes wrong, it is nothing."""
+    # To load it may take as long as all else, and ends for certain.
+    import jobs.database
+    import jobs.store  # noqa: F401
+
     found: list[Completion] = []
 
     def look() -> None:
