@@ -28,6 +28,7 @@ from engine.request import Request
 from engine.sampling_params import SamplingParams
 
 ROWS, PROMPT, ANSWER = 64, 512, 128
+MODEL_LEN = 8192  # captured graphs are laid out for it
 # Name, whether decodes are replayed as graphs, and whether the host is a step ahead.
 WAYS = {
     "graphs, overlapped": (True, True),
@@ -178,7 +179,7 @@ def _engine(
     config = EngineConfig(
         files.name, device=str(loaded.device), dtype="bfloat16", block_size=BLOCK_SIZE,
         num_blocks=2 * rows * -(-(prompt + answer + 64) // BLOCK_SIZE), swap_space=0,
-        max_model_len=prompt + answer + 256, cuda_graphs=graphs and not dry, overlap=overlap,
+        max_model_len=256 if dry else MODEL_LEN, cuda_graphs=graphs and not dry, overlap=overlap,
         max_num_seqs=rows,
     )  # fmt: skip
     with mock.patch.object(core, "load_model", return_value=loaded):

@@ -6,15 +6,19 @@ import json
 import os
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
+import torch
 
 from benchmarks.gpu import supervisor
 from benchmarks.gpu.child import run_items
 from benchmarks.gpu.command import Script, main
-from benchmarks.gpu.device import Times, busy_share
+from benchmarks.gpu.device import Cuda, Times, busy_share
 from benchmarks.gpu.items import FAILED, NOT_RUN, PASSED, Item, NotHere, Outcome, Surroundings
 from benchmarks.gpu.supervisor import Supervisor, as_json
 
@@ -133,6 +137,77 @@ def test_the_share_of_time_that_intervals_cover() -> None:
 def test_times_are_a_median_and_a_spread() -> None:
     times = Times.of([float(i) for i in range(1, 22)], "graph")
     assert (times.median, times.low, times.high) == (11.0, 3.0, 19.0)
+
+
+class FakeEvent:
+    """Of a device on which a call takes two milliseconds."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.at = time.monotonic()
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        assert end.at >= self.at
+        return 2.0
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    """The class that speaks to CUDA, and calls that take what torch's own take."""
+
+    def fake(name: str, **to: Any) -> None:
+        made = mock.create_autospec(getattr(torch.cuda, name), **to)
+        monkeypatch.setattr(torch.cuda, name, made)
+
+    for name in ("set_device", "synchronize", "empty_cache", "current_stream"):
+        fake(name)
+    fake("get_device_properties", return_value=SimpleNamespace(L2_cache_size=1 << 20))
+    fake("mem_get_info", return_value=(5, 9))
+    fake("stream", return_value=nullcontext())
+    fake("graph", return_value=nullcontext())
+    for name in ("Stream", "CUDAGraph"):
+        monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    device = Cuda()
+    device.torch_device = torch.device("cpu")
+    return device
+
+
+@pytest.mark.quick
+def test_a_call_is_timed_by_replays_between_events(cuda: Cuda) -> None:
+    calls = []
+    times = cuda.times(lambda: calls.append(1), nbytes=1 << 40)
+    captured = len(calls) - 3  # compiled, estimated, and once before it is captured
+    assert captured > 1
+    assert times.median == pytest.approx(2e-3 / captured)
+    assert times.how == "graph"
+    assert cuda.times(lambda: None, nbytes=1).median == 2e-3, "one call after each emptied cache"
+    assert cuda.free_bytes() == 5
+
+
+@pytest.mark.quick
+def test_what_cannot_be_captured_is_timed_without_a_graph(cuda: Cuda) -> None:
+    torch.cuda.graph.side_effect = RuntimeError("operation not permitted\nwhen capturing")
+    times = cuda.times(lambda: None, nbytes=1 << 40)
+    assert times.median == 2e-3
+    assert times.how.endswith("cannot be captured: operation not permitted")
+
+
+@pytest.mark.quick
+def test_the_profiler_says_how_busy_the_device_is(
+    cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def event(begin: float, end: float, kind: str = "CUDA") -> Any:
+        place = getattr(torch.autograd.DeviceType, kind)
+        return SimpleNamespace(device_type=place, time_range=SimpleNamespace(start=begin, end=end))
+
+    found = mock.MagicMock()
+    events = [event(0, 4), event(2, 6), event(8, 10), event(0, 100, "CPU")]
+    found.__enter__.return_value.events.return_value = events
+    monkeypatch.setattr(torch.profiler, "profile", mock.Mock(return_value=found))
+    assert cuda.busy(lambda: None) == pytest.approx(0.8)
 
 
 if __name__ == "__main__":
