@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -109,8 +110,10 @@ MIXED = [
 def test_rows_of_all_rules_get_the_tokens_of_the_reference(
     dtype: torch.dtype, vocab_size: int, spread: float
 ) -> None:
-    torch.manual_seed(vocab_size)
-    check((torch.randn(len(MIXED), vocab_size) * spread).to(dtype), MIXED)
+    seed = vocab_size + dtype.itemsize
+    torch.manual_seed(seed)
+    rules = [r._replace(seed=r.seed + 100 * seed) for r in MIXED]
+    check((torch.randn(len(MIXED), vocab_size) * spread).to(dtype), rules)
 
 
 @pytest.fixture
@@ -189,6 +192,27 @@ def test_so_do_any_rows_with_ties_and_infinities(
         assert together == alone
 
     run()
+
+
+@pytest.mark.parametrize(("block", "candidates"), [(64, 64), (32, 2)])
+@pytest.mark.parametrize(
+    "filters", [{"top_k": 3}, {"top_p": 0.5}, {"top_k": 6, "top_p": 0.7}, {"min_p": 0.6}]
+)
+def test_all_tokens_that_the_filters_keep_are_drawn_and_no_other(
+    block: int, candidates: int, filters: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among candidates, and in rows whose candidates do not suffice."""
+    monkeypatch.setattr(module, "BLOCK_SIZE", block)
+    monkeypatch.setattr(module, "CANDIDATES", candidates)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(9))
+    logits = torch.linspace(0, 8, 40)[order].bfloat16()
+    one = SamplingMetadata.build([rule(**filters)], 40, CPU)
+    assert one is not None
+    kept = filtered_scores(logits[None], one)[0].isfinite().nonzero().flatten().tolist()
+
+    tokens = draw(logits.expand(40, -1), [rule(seed=i, **filters) for i in range(40)])
+
+    assert sorted(set(tokens)) == kept
 
 
 def test_tokens_that_tie_with_the_last_one_kept_are_kept() -> None:
