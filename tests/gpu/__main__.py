@@ -17,6 +17,7 @@ from tests.gpu import (
     cache_checks,
     engine_checks,
     row_checks,
+    rule_checks,
     sampling_checks,
     sanitizer_checks,
 )
@@ -28,6 +29,7 @@ def items(dry: bool) -> tuple[Item, ...]:
             *attention_checks.items(dry),
             *cache_checks.items(dry),
             *row_checks.items(dry),
+            *rule_checks.items(dry),
             *sampling_checks.items(dry),
             *engine_checks.items(dry),
             *sanitizer_checks.items(dry),

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from benchmarks.gpu.items import Item, Surroundings
 from kernels.embedding import embed, select_rows
+from kernels.gelu_and_mul import gelu_and_mul
 from kernels.logprobs import token_logprobs
 from kernels.rms_norm import add_rms_norm, rms_norm
 from kernels.silu_and_mul import silu_and_mul
@@ -65,6 +66,14 @@ def _silu_and_mul(rows: int, width: int, dtype: torch.dtype, given: Surroundings
     return near(silu_and_mul(gate_up), functional.silu(gate) * up)
 
 
+def _gelu_and_mul(rows: int, width: int, dtype: torch.dtype, given: Surroundings) -> dict[str, Any]:
+    gate_up = _random(given, rows, 2 * width, dtype=dtype)
+    gate, up = gate_up.double().chunk(2, dim=-1)
+    exact = near(gelu_and_mul(gate_up, False), functional.gelu(gate) * up)
+    near(gelu_and_mul(gate_up, True), functional.gelu(gate, approximate="tanh") * up)
+    return exact
+
+
 def _gathers(rows: int, width: int, dtype: torch.dtype, given: Surroundings) -> dict[str, Any]:
     matrix = _random(given, 300, width, dtype=dtype)
     generator = torch.Generator().manual_seed(3)
@@ -77,6 +86,7 @@ def _gathers(rows: int, width: int, dtype: torch.dtype, given: Surroundings) -> 
 
 _CHECKS = {
     "rms_norm": _rms_norm, "add_rms_norm": _add_rms_norm, "silu_and_mul": _silu_and_mul,
+    "gelu_and_mul": _gelu_and_mul,
     "embed, select_rows": _gathers,
 }  # fmt: skip
 

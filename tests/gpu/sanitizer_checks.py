@@ -29,7 +29,8 @@ _CHOSEN = (
     "copy of 1 blocks bf16", "copy of 1 blocks bf16 to int8", "swap of 1 blocks bf16",
     "rms_norm bf16, 3 x 576", "add_rms_norm bf16, 3 x 576", "silu_and_mul bf16, 3 x 576",
     "embed, select_rows bf16, 3 x 576", "logprobs bf16, 5 of 300",
-    "sampling bf16, all rules, of 300",
+    "sampling bf16, all rules, of 300", "penalties of 300", "token biases of 300",
+    "mask bf16 of 300",
 )  # fmt: skip
 _DRY = ("rms_norm bf16, 3 x 576",)
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
