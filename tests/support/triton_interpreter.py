@@ -2,7 +2,8 @@
 
 Seen in 3.6 to 3.9: arithmetic, products and sums of bfloat16 work on its raw bits; rounding to
 bfloat16 truncates; rounding to fp8 loses the carry and does not saturate. Here such numbers are
-computed in float32 and rounded to nearest even, fp8 saturating, as the devices do it.
+computed in float32 and rounded to nearest even, fp8 saturating, as the devices do it. And a
+condition on one number that is broadcast is no condition any more, which 3.9 refuses as a mask.
 
 TRITON_INTERPRET=1 must be set before triton is imported (tests/conftest.py).
 """
@@ -76,12 +77,15 @@ def _mend_arithmetic(builder: Any) -> None:
     from_float, dot = builder.create_fp_to_fp, builder.create_dot
 
     def binary_op(self: Any, left: Any, right: Any, op: Any) -> Any:
-        if not (_is_narrow(left) and _is_narrow(right)):
-            return binary(self, left, right, op)
-        result = binary(self, _widened(left), _widened(right), op)
+        narrow = _is_narrow(left) and _is_narrow(right)
+        if narrow:
+            result = binary(self, _widened(left), _widened(right), op)
+        else:
+            result = binary(self, left, right, op)
         if op in _COMPARISONS:
+            # As it comes it has the type of what was compared, and broadcast, becomes such numbers.
             return interpreter.TensorHandle(result.data, tl.int1)
-        return _narrowed(result, left.dtype.scalar)
+        return _narrowed(result, left.dtype.scalar) if narrow else result
 
     def unary_op(self: Any, value: Any, op: Any) -> Any:
         if not _is_narrow(value):

@@ -30,6 +30,13 @@ def arithmetic_kernel(a, b, output, SIZE: tl.constexpr):
 
 
 @triton.jit
+def chosen_kernel(numbers, least, output, SIZE: tl.constexpr):
+    places = tl.arange(0, SIZE)
+    wanted = (places < SIZE - 1) & (tl.load(least).to(tl.int64) >= 0)
+    tl.store(output + places, tl.load(numbers + places, mask=wanted, other=-1))
+
+
+@triton.jit
 def cast_kernel(source, output, SIZE: tl.constexpr):
     places = tl.arange(0, SIZE)
     tl.store(output + places, tl.load(source + places).to(output.dtype.element_ty))
@@ -123,6 +130,16 @@ def test_a_product_of_matrices_is_summed_in_float32(dtype: torch.dtype) -> None:
     dot_kernel[(1,)](a, b, output, SIZE=16)
 
     torch.testing.assert_close(output, a.float() @ b.float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("least", [0, -1])
+def test_a_condition_on_one_number_is_broadcast(least: int) -> None:
+    output = torch.zeros(4)
+
+    chosen_kernel[(1,)](torch.ones(4), torch.tensor([least]), output, SIZE=4)
+
+    assert output.tolist() == ([1, 1, 1, -1] if least == 0 else [-1, -1, -1, -1])
 
 
 @pytest.mark.quick
