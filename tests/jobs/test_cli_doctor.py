@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from jobs.cli.console import console
+from jobs.cli.doctor import _show
 from jobs.doctor import computing_check
-from tests.support.command_line import CommandLine, on_a_terminal
+from jobs.doctor.findings import warning
+from tests.support.command_line import CommandLine
 
 
 @pytest.fixture
@@ -24,6 +29,8 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) 
         lambda model: [sys.executable, "-c", script, *([model] if model else [])],
     )  # fmt: skip
     monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    room = shutil.disk_usage("/")._replace(free=100 << 30)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
     monkeypatch.setattr("jobs.doctor.gpu_check._DRIVER", tmp_path / "none")
     return made
 
@@ -124,11 +131,15 @@ def _shortened(folder: Path) -> Path:
 
 
 @pytest.mark.quick
-def test_a_terminal_gets_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_never_cut_or_wrapped() -> None:
     """Paths and commands can be copied."""
-    monkeypatch.setenv("PAGEMILL_HOME", str(tmp_path / "a-name-that-is-quite-long" / "home"))
-    monkeypatch.setenv("PAGEMILL_DATABSE_URL", "x")
+    shown = console(io.StringIO())
+    shown.width = 40
+    finding = warning("storage", f"there is no folder /{'a' * 50}\n \x1b[31m", f"mount /{'b' * 50}")
 
-    lines = on_a_terminal(40, "doctor")
+    _show(shown, finding)
 
-    assert any(str(tmp_path / "a-name-that-is-quite-long" / "home") in line for line in lines)
+    assert shown.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        f"warning  storage      there is no folder /{'a' * 50} \ufffd[31m",
+        f"                      -> mount /{'b' * 50}",
+    ]

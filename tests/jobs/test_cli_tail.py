@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -132,30 +133,46 @@ def test_a_retry_gives_the_rows_that_it_answers(played: PlayedJob) -> None:
 # ---- the command
 
 
+def play(cli: CommandLine, job_id: str, failing: set[int] | None = None) -> None:
+    """Answer a job of one chunk, in two steps."""
+    with cli.store() as store:
+        played = PlayedJob(store, cli.storage, job_id, failing or set())
+        lease = played.claim()
+        played.spool(lease, played.rows_of(lease)[:1])
+        time.sleep(0.4)
+        played.finish(lease)
+        finalize.drive(store, cli.storage, "worker")
+
+
 @contextmanager
-def playing(cli: CommandLine, job_id: str, failing: set[int] | None = None) -> Iterator[None]:
-    """Answers the job while the block runs."""
+def meanwhile(
+    patch: pytest.MonkeyPatch, module: ModuleType, name: str, work: Callable[[], object]
+) -> Iterator[None]:
+    """Something that happens once a command has begun to follow."""
+    begun, follow = threading.Event(), getattr(module, name)
 
-    def play() -> None:
-        with cli.store() as store:
-            played = PlayedJob(store, cli.storage, job_id, failing or set())
-            lease = played.claim()
-            played.spool(lease, played.rows_of(lease)[:1])
-            time.sleep(0.4)
-            played.finish(lease)
-            finalize.drive(store, cli.storage, "worker")
+    def beginning(*arguments: object) -> object:
+        begun.set()
+        return follow(*arguments)
 
-    thread = threading.Thread(target=play)
+    def wait_and_work() -> None:
+        assert begun.wait(60)
+        work()
+
+    patch.setattr(module, name, beginning)
+    thread = threading.Thread(target=wait_and_work)
     thread.start()
     yield
     thread.join()
 
 
 @quick
-def test_tail_prints_a_line_a_row_until_the_end(cli: CommandLine) -> None:
+def test_tail_prints_a_line_a_row_until_the_end(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = cli.submit({"prompt": "a", "custom_id": "first\x1b"}, {"prompt": "b"}, "bad")
 
-    with playing(cli, job_id, failing={1}):
+    with meanwhile(monkeypatch, tail, "follow", lambda: play(cli, job_id, {1})):
         out, err = cli("tail", job_id)
 
     assert sorted(out.splitlines()) == [
@@ -166,24 +183,23 @@ def test_tail_prints_a_line_a_row_until_the_end(cli: CommandLine) -> None:
 
 
 @quick
-def test_tail_as_json_gives_rows_as_results_does(cli: CommandLine) -> None:
+def test_tail_as_json_gives_rows_as_results_does(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = cli.submit({"prompt": "a", "topic": "x"}, {"prompt": "b"})
 
-    with playing(cli, job_id):
+    with meanwhile(monkeypatch, tail, "follow", lambda: play(cli, job_id)):
         out, _ = cli("tail", job_id, "--json")
 
     found = sorted(map(json.loads, out.splitlines()), key=lambda row: row["row_index"])
     published = [json.loads(line) for line in cli("results", job_id)[0].splitlines()]
-    for row in (*found, *published):
-        row.pop("fingerprint", None)
     assert found == published
 
 
 @quick
 def test_tail_of_a_job_that_has_ended(cli: CommandLine) -> None:
     job_id = cli.submit({"prompt": "a"})
-    with playing(cli, job_id):
-        pass
+    play(cli, job_id)
 
     out, err = cli("tail", job_id)
     assert out == ""
@@ -230,24 +246,25 @@ def test_a_job_without_a_log(cli: CommandLine) -> None:
 
 
 @quick
-def test_logs_follows_until_the_job_has_ended(cli: CommandLine) -> None:
+def test_logs_follows_until_the_job_has_ended(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = cli.submit({"prompt": "a"})
     path = log_of(cli, job_id)
 
     def write() -> None:
-        time.sleep(0.2)
         with open(path, "w") as log:
             for number in range(3):
                 log.write(f"line {number}\n")
                 log.flush()
                 time.sleep(0.05)
             log.write("the last")
-        cli("cancel", job_id)
+        with cli.store() as store:
+            store.request_cancel(job_id, "cancelled")
+            finalize.drive(store, cli.storage, "worker")
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    out, err = cli("logs", job_id, "--follow")
-    thread.join()
+    with meanwhile(monkeypatch, logs, "_follow", write):
+        out, err = cli("logs", job_id, "--follow")
 
     assert out == "line 0\nline 1\nline 2\nthe last\n"
     assert f"there is no log of job {job_id} yet" in err

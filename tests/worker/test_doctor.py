@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -32,6 +33,8 @@ def only(found: object, level: Level, *words: str) -> Finding:
 def _online(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("PAGEMILL_CACHE_DIR", str(tmp_path / "cache"))
+    room = shutil.disk_usage("/")._replace(free=100 << 30)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
 
 
 # ---- models
