@@ -30,14 +30,17 @@ def launch_config(block_m: int, head_dim: int, kv_dtype: torch.dtype, arch: int)
     quantized = kv_dtype.itemsize == 1
     if kv_dtype.itemsize == 4:
         config = LaunchConfig(32, 8, 3)
+    elif block_m <= 32 and width > 128:
+        config = LaunchConfig(32, 4, 7 if large_memory else 5)
     elif block_m <= 32:
-        block_n = 64 if width <= 128 else 32
-        config = LaunchConfig(block_n, 4, 7 if large_memory and not quantized else 5)
+        # With 4 warps bfloat16 needs so many registers that some compilers rather spill.
+        config = LaunchConfig(64, 4 if quantized else 8, 5)
     else:
         narrow = width * kv_dtype.itemsize > 256 or (quantized and not large_memory)
         config = LaunchConfig(32 if narrow else 64, 8, 5 if large_memory or width <= 128 else 3)
-    # Other vendors' devices hold in registers what is on its way.
-    return config if arch else config._replace(num_stages=2)
+    if not arch:  # other vendors' devices hold in registers what is on its way
+        config = config._replace(num_stages=2, num_warps=4 if block_m <= 32 else 8)
+    return config
 
 
 def architecture(device: torch.device) -> int:
