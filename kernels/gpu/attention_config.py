@@ -36,7 +36,9 @@ def launch_config(block_m: int, head_dim: int, kv_dtype: torch.dtype, arch: int)
         # With 4 warps bfloat16 needs so many registers that some compilers rather spill.
         config = LaunchConfig(64, 4 if quantized else 8, 5)
     else:
-        narrow = width * kv_dtype.itemsize > 256 or (quantized and not large_memory)
+        # Without wgmma, operands of products take registers, too.
+        crowded = quantized or block_m * width > 64 * 128
+        narrow = width * kv_dtype.itemsize > 256 or (crowded and not large_memory)
         config = LaunchConfig(32 if narrow else 64, 8, 5 if large_memory or width <= 128 else 3)
     if not arch:  # other vendors' devices hold in registers what is on its way
         config = config._replace(num_stages=2, num_warps=4 if block_m <= 32 else 8)
