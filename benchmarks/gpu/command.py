@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,8 @@ def main(script: Script, description: str, arguments: Sequence[str] | None = Non
         run_items(script.items(dry), options.child)
         return 0
     items = [i for i in script.items(dry) if fnmatch.fnmatchcase(i.name, options.only)]
+    if dry:  # one process: to start takes longer than to run
+        items = [replace(item, group="dry run") for item in items]
     if options.list:
         print(*(item.name for item in items), sep="\n")
         return 0

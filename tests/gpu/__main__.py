@@ -8,6 +8,7 @@ to `$OUT`, else to `benchmarks/results/`.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from benchmarks.gpu.command import Script, main
@@ -22,21 +23,24 @@ from tests.gpu import (
     sanitizer_checks,
 )
 
+# Groups of checks: while one compiles, another one has the device.
+AT_ONCE = max(1, min(6, (os.cpu_count() or 2) // 2))
+
 
 def items(dry: bool) -> tuple[Item, ...]:
     return unique(
         [
             *attention_checks.items(dry),
+            *engine_checks.items(dry),
             *cache_checks.items(dry),
             *row_checks.items(dry),
             *rule_checks.items(dry),
             *sampling_checks.items(dry),
-            *engine_checks.items(dry),
             *sanitizer_checks.items(dry),
         ]
     )
 
 
 if __name__ == "__main__":
-    script = Script("gpu_test", "tests.gpu", items, at_once=3)
+    script = Script("gpu_test", "tests.gpu", items, at_once=AT_ONCE)
     sys.exit(main(script, (__doc__ or "").splitlines()[0]))
