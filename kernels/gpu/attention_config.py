@@ -33,8 +33,8 @@ def launch_config(block_m: int, head_dim: int, kv_dtype: torch.dtype, arch: int)
     elif block_m <= 32 and width > 128:
         config = LaunchConfig(32, 4, 7 if large_memory else 5)
     elif block_m <= 32:
-        # With 4 warps bfloat16 needs so many registers that some compilers rather spill.
-        config = LaunchConfig(64, 4 if quantized else 8, 5)
+        # With 4 warps it needs so many registers that some compilers rather spill.
+        config = LaunchConfig(64, 8, 5)
     else:
         # Without wgmma, operands of products take registers, too.
         crowded = quantized or block_m * width > 64 * 128
