@@ -19,7 +19,7 @@ from kernels.kv_quantization import QUANTIZED
 from kernels.rope import rope_cos_sin
 from kernels.rope_kv_write import HeadNormWeights, rope_kv_write
 from tests.gpu.near import near
-from tests.gpu.pools import poison
+from tests.gpu.pools import poison, read_in_float64
 
 GROUP = "cache"
 _FORMATS: dict[str, tuple[torch.dtype, torch.dtype]] = {
@@ -93,8 +93,9 @@ def _write(
     right = _rotated(qkv, cos_sin, norms, heads, kv_heads, width)
     figures = near(queries, right[0])
     lost = _LOST.get(kv_dtype)
-    for stored, expected in zip(_read(kv, slots), right[1:], strict=True):
-        near(stored.to(dtype), expected, lost)
+    written = read_in_float64(kv, range(kv.num_blocks))
+    for stored, expected in zip(written, right[1:], strict=True):
+        near(stored[slots].to(dtype), expected, lost)
     _check_untouched(kv, slots)
     if find("rope_kv_write", device) is not None:
         kept = [stored.view(torch.uint8).clone() for stored in (kv.keys, kv.values)]
@@ -127,12 +128,6 @@ def _rotated(
         turned(parts[1], norms.keys if norms else None),
         parts[2],
     )
-
-
-def _read(kv: LayerKV, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values of some slots, float64 or scaled to float32."""
-    keys, values = kv.read(range(kv.num_blocks))
-    return keys[slots], values[slots]
 
 
 def _check_untouched(kv: LayerKV, slots: torch.Tensor) -> None:

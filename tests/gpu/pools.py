@@ -85,6 +85,21 @@ def _write(kv: LayerKV, table: Sequence[int], tokens: int) -> None:
                 stored[block, :count] = numbers.to(stored.dtype).to(stored.device)
 
 
+def read_in_float64(kv: LayerKV, blocks: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of some blocks, each [tokens, num_kv_heads, head_dim], scaled.
+
+    By their bits, as not every operation of every device knows every format.
+    """
+    chosen = torch.tensor(list(blocks), device=kv.keys.device)
+    found = []
+    for stored, scales in ((kv.keys, kv.key_scales), (kv.values, kv.value_scales)):
+        numbers = stored.view(torch.uint8)[chosen].view(stored.dtype).float().double()
+        if scales is not None:
+            numbers = numbers * scales[chosen].double()
+        found.append(numbers.flatten(0, 1))
+    return found[0], found[1]
+
+
 def attention_in_float64(
     queries: torch.Tensor, kv: LayerKV, metadata: AttentionMetadata, window: int | None
 ) -> torch.Tensor:
@@ -95,8 +110,8 @@ def attention_in_float64(
         begin, end = metadata.query_starts[i : i + 2]
         context = metadata.context_lens[i]
         keys, values = (
-            stored[:context].double().repeat_interleave(group, dim=1)
-            for stored in kv.read(metadata.block_tables[i])
+            stored[:context].repeat_interleave(group, dim=1)
+            for stored in read_in_float64(kv, metadata.block_tables[i])
         )
         scores = torch.einsum("qhd,khd->hqk", queries[begin:end].double(), keys)
         scores *= queries.shape[2] ** -0.5
