@@ -44,7 +44,8 @@ def _unique_key(x, ids, inside):
     return tl.where(inside, unique, 0)
 
 
-@triton.jit
+# One kernel for any k: else k = 1 would have its own.
+@triton.jit(do_not_specialize=["k"])
 def summary_kernel(
     logits, stride, tokens, peaks, sums, counts, values, ids, logprobs, chosen_ids, vocab_size, k,
     LOW: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
@@ -77,7 +78,7 @@ def summary_kernel(
     tl.store(chosen_ids + row * (k + 1), token)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k"])
 def likeliest_kernel(
     logits, stride, peaks, sums, counts, values, ids, logprobs, chosen_ids, vocab_size, k,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr,

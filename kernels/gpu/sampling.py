@@ -10,8 +10,8 @@ share of the total. Two kernels follow each other:
 
 Weights are exponentials of scaled scores in fixed point, int64 (44 bits below 1 for vocabularies of
 up to 2**18 tokens). Their sums are exact in any order, so a row's token cannot depend on how a sum
-was split, and each comparison in one pass holds in the next. A weight is off by 2**-45 of the
-peak's at most, besides what float32 exponentials are; float64 is computed for one number a row.
+was split, and each comparison in one pass holds in the next. A weight is off by less than 2**-44 of
+the peak's, besides what float32 exponentials are; float64 is computed for one number a row.
 The reference sums probabilities of float32, so a token may differ where a cumulative probability
 is within 1e-5 of the random number or of top-p.
 
@@ -42,7 +42,18 @@ from kernels.gpu.row_search import (
     of_sort_key,
     sort_key,
     threshold,
-    trial_key,
+)
+from kernels.gpu.row_weights import (
+    draw_from_row,
+    first_above,
+    first_of,
+    least_of_row,
+    load_block,
+    row_total,
+    scale,
+    share_of,
+    target_of,
+    weigh,
 )
 
 NO_TOKEN = tl.constexpr(-1)
@@ -59,27 +70,6 @@ def uniform_bits(seed, position, sample_index):
     second = sample_index.to(tl.uint32)
     high, low, _, _ = tl.philox(seed, first, second, first * 0, first * 0)
     return ((high >> 5).to(tl.uint64) << 26) | (low >> 6).to(tl.uint64)
-
-
-@triton.jit
-def _scaled(x, peak, temperature):
-    """Divided as IEEE 754 says: what ties in the reference must tie here."""
-    return tl.div_rn(x - peak, temperature)
-
-
-@triton.jit
-def _weights(scaled, least, SCALE: tl.constexpr):
-    """int64: exponentials of those scores that are not below the least."""
-    return tl.where(scaled >= least, tl.exp(scaled) * SCALE, 0.0).to(tl.int64)
-
-
-@triton.jit
-def _block(line, start, vocab_size, peak, temperature, BLOCK: tl.constexpr):
-    """Ids, whether they are in the vocabulary, the scores, and these scaled."""
-    columns = start + tl.arange(0, BLOCK)
-    inside = columns < vocab_size
-    x = tl.load(line + columns, mask=inside, other=NOTHING).to(tl.float32)
-    return columns, inside, x, _scaled(x, peak, temperature)
 
 
 @triton.jit
@@ -105,10 +95,10 @@ def candidates_kernel(
                 enough = tl.where(top_k > 0, top_k, WIDTH // 2)
                 lanes = tl.full((BLOCK,), 1, tl.int32)
                 key = threshold(sort_key(best), lanes, enough, LOW)
-                least = _scaled(of_sort_key(key, LOW), peak, temperature)
+                least = scale(of_sort_key(key, LOW), peak, temperature)
                 least = tl.maximum(least, FLOOR)
                 for start in range(0, vocab_size, BLOCK):
-                    columns, inside, x, scaled = _block(
+                    columns, inside, x, scaled = load_block(
                         line, start, vocab_size, peak, temperature, BLOCK
                     )
                     chosen = inside & (scaled >= least)
@@ -116,9 +106,9 @@ def candidates_kernel(
                         chosen, count, x, columns, values + i * WIDTH, ids + i * WIDTH, WIDTH
                     )
                     if top_k == 0:
-                        total += tl.sum(_weights(scaled, NOTHING, SCALE), axis=0)
+                        total += tl.sum(weigh(scaled, NOTHING, SCALE), axis=0)
             else:
-                total = _row_total(
+                total = row_total(
                     line, vocab_size, peak, temperature, tl.load(log_min_ps + i), SCALE, BLOCK
                 )
         tl.store(counts + i, count)
@@ -142,7 +132,7 @@ def draw_kernel(
             if peak == NOTHING:
                 token = tl.full((), NOTHING_LEFT, tl.int64)
             elif temperature == 0:
-                token = _first_of(line, vocab_size, peak, BLOCK)
+                token = first_of(line, vocab_size, peak, BLOCK)
             else:
                 bits = uniform_bits(
                     tl.load(seeds + i), tl.load(positions + i), tl.load(sample_indices + i)
@@ -167,140 +157,37 @@ def _draw(
     complete = False
     places = tl.arange(0, WIDTH)
     x = tl.load(values + places, mask=places < count, other=NOTHING)
-    scaled = _scaled(x, peak, temperature)
+    scaled = scale(x, peak, temperature)
     if filtered:
         least_of_k = tl.full((), NOTHING, tl.float32)
         if top_k > 0:
             key = threshold(sort_key(x), tl.full((WIDTH,), 1, tl.int32), top_k, LOW)
-            least_of_k = _scaled(of_sort_key(key, LOW), peak, temperature)
-        weights = _weights(scaled, least_of_k, SCALE)
+            least_of_k = scale(of_sort_key(key, LOW), peak, temperature)
+        weights = weigh(scaled, least_of_k, SCALE)
         among = tl.sum(weights, axis=0)
-        share = _share(tl.where(top_k > 0, among, total), top_p)
+        share = share_of(tl.where(top_k > 0, among, total), top_p)
         complete = (count <= WIDTH) & (among >= share)
         if complete:
             least = tl.maximum(least, least_of_k)
             if top_p < 1:
                 key = threshold(sort_key(x), weights, share, LOW)
-                least = tl.maximum(least, _scaled(of_sort_key(key, LOW), peak, temperature))
+                least = tl.maximum(least, scale(of_sort_key(key, LOW), peak, temperature))
         else:
             least = tl.maximum(
                 least,
-                _least_of_row(line, vocab_size, peak, temperature, top_k, top_p, SCALE, LOW, BLOCK),
+                least_of_row(line, vocab_size, peak, temperature, top_k, top_p, SCALE, LOW, BLOCK),
             )
-            total = _row_total(line, vocab_size, peak, temperature, least, SCALE, BLOCK)
+            total = row_total(line, vocab_size, peak, temperature, least, SCALE, BLOCK)
     token = tl.full((), 0, tl.int64)
     if complete:
-        weights = _weights(scaled, least, SCALE)
-        target = _target(bits, tl.sum(weights, axis=0))
-        token = tl.load(ids + _exceeds(weights, 0, target)).to(tl.int64)
+        weights = weigh(scaled, least, SCALE)
+        target = target_of(bits, tl.sum(weights, axis=0))
+        token = tl.load(ids + first_above(weights, 0, target)).to(tl.int64)
     else:
-        token = _draw_from_row(
-            line, vocab_size, peak, temperature, least, _target(bits, total), SCALE, BLOCK
+        token = draw_from_row(
+            line, vocab_size, peak, temperature, least, target_of(bits, total), SCALE, BLOCK
         )
     return token
-
-
-@triton.jit
-def _share(total, top_p):
-    """int64: the least weight that is no less than `top_p` of the total; 0 where all is kept."""
-    wanted = total.to(tl.float64) * top_p
-    share = wanted.to(tl.int64)
-    share += (share.to(tl.float64) < wanted).to(tl.int64)
-    return tl.where(top_p < 1, tl.maximum(share, 1), 0)
-
-
-@triton.jit
-def _target(bits, total):
-    """int64: the whole part of `bits` * 2**-53 of the total."""
-    return tl.umulhi(bits << 11, total.to(tl.uint64)).to(tl.int64)
-
-
-@triton.jit
-def _exceeds(weights, before, target):
-    """int32: the first place where `before` and the weights so far are more than the target."""
-    cumulative = before + tl.cumsum(weights, axis=0)
-    return tl.sum((cumulative <= target).to(tl.int32), axis=0)
-
-
-@triton.jit
-def _first_of(line, vocab_size, peak, BLOCK: tl.constexpr):
-    """int64: the lowest id of a token with this score."""
-    lanes = tl.arange(0, BLOCK)
-    first = tl.full((BLOCK,), 2147483647, tl.int32)
-    for start in range(0, vocab_size, BLOCK):
-        inside = start + lanes < vocab_size
-        x = tl.load(line + start + lanes, mask=inside, other=NOTHING).to(tl.float32)
-        first = tl.minimum(first, tl.where(x == peak, start + lanes, 2147483647))
-    return tl.min(first, axis=0).to(tl.int64)
-
-
-@triton.jit
-def _row_total(
-    line, vocab_size, peak, temperature, least, SCALE: tl.constexpr, BLOCK: tl.constexpr
-):
-    """int64: the weight of all tokens that are not below the least."""
-    total = tl.full((), 0, tl.int64)
-    for start in range(0, vocab_size, BLOCK):
-        _, _, _, scaled = _block(line, start, vocab_size, peak, temperature, BLOCK)
-        total += tl.sum(_weights(scaled, least, SCALE), axis=0)
-    return total
-
-
-@triton.jit
-def _row_threshold(
-    line, vocab_size, peak, temperature, least, target,
-    WEIGH: tl.constexpr, SCALE: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """float32: as `threshold`, of the whole row, scaled; `least` is of what is weighed."""
-    found = tl.full((), 0, tl.uint32)
-    for step in range(32 - LOW):
-        trial = trial_key(found, step)
-        total = tl.full((), 0, tl.int64)
-        for start in range(0, vocab_size, BLOCK):
-            _, inside, x, scaled = _block(line, start, vocab_size, peak, temperature, BLOCK)
-            weights = _weights(scaled, least, SCALE) if WEIGH else inside.to(tl.int64)
-            total += tl.sum(tl.where(sort_key(x) >= trial, weights, 0), axis=0)
-        found = tl.where(total >= target, trial, found)
-    return _scaled(of_sort_key(found, LOW), peak, temperature)
-
-
-@triton.jit
-def _least_of_row(
-    line, vocab_size, peak, temperature, top_k, top_p,
-    SCALE: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """float32: the least score that top-k and top-p keep, where candidates do not suffice."""
-    least = tl.full((), NOTHING, tl.float32)
-    if top_k > 0:
-        least = _row_threshold(
-            line, vocab_size, peak, temperature, least, top_k, False, SCALE, LOW, BLOCK
-        )
-    if top_p < 1:
-        total = _row_total(line, vocab_size, peak, temperature, least, SCALE, BLOCK)
-        share = _share(total, top_p)
-        nucleus = _row_threshold(
-            line, vocab_size, peak, temperature, least, share, True, SCALE, LOW, BLOCK
-        )
-        least = tl.maximum(least, nucleus)
-    return least
-
-
-@triton.jit
-def _draw_from_row(
-    line, vocab_size, peak, temperature, least, target, SCALE: tl.constexpr, BLOCK: tl.constexpr
-):
-    """int64: the first token with a cumulative weight of more than the target."""
-    cumulative = tl.full((), 0, tl.int64)
-    before = cumulative
-    first = tl.full((), 0, tl.int32)
-    start = tl.full((), 0, tl.int32)
-    while (cumulative <= target) & (start < vocab_size):
-        first, before = start, cumulative
-        _, _, _, scaled = _block(line, start, vocab_size, peak, temperature, BLOCK)
-        cumulative += tl.sum(_weights(scaled, least, SCALE), axis=0)
-        start += BLOCK
-    _, _, _, scaled = _block(line, first, vocab_size, peak, temperature, BLOCK)
-    return (first + _exceeds(_weights(scaled, least, SCALE), before, target)).to(tl.int64)
 
 
 @operation(mutates_args=["tokens"])

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kernels.gpu import library
 from kernels.gpu import sampling as module
-from kernels.gpu.sampling import _exceeds, sample_rows, uniform_bits
+from kernels.gpu.row_weights import first_above
+from kernels.gpu.sampling import sample_rows, uniform_bits
 from kernels.greedy import NO_TOKEN, greedy_tokens_reference
 from kernels.packed_sampling import PackedSampling
 from kernels.philox import philox_uniform
@@ -274,9 +275,9 @@ def test_random_numbers_are_those_of_philox_to_the_last_bit() -> None:
 
 
 @triton.jit
-def _exceeds_kernel(weights, targets, output, WIDTH: tl.constexpr):
+def _first_above_kernel(weights, targets, output, WIDTH: tl.constexpr):
     i = tl.program_id(0)
-    place = _exceeds(tl.load(weights + tl.arange(0, WIDTH)), 0, tl.load(targets + i))
+    place = first_above(tl.load(weights + tl.arange(0, WIDTH)), 0, tl.load(targets + i))
     tl.store(output + i, place)
 
 
@@ -285,7 +286,7 @@ def test_no_share_of_the_total_gives_a_token_without_weight() -> None:
     weights, targets = torch.tensor([0, 5, 0, 3]), torch.tensor([0, 4, 5, 7])
     places = torch.empty(4, dtype=torch.int32)
 
-    _exceeds_kernel[(4,)](weights, targets, places, 4)
+    _first_above_kernel[(4,)](weights, targets, places, 4)
 
     assert places.tolist() == [1, 1, 3, 3]
 
