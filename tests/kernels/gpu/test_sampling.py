@@ -216,6 +216,17 @@ def test_all_tokens_that_the_filters_keep_are_drawn_and_no_other(
     assert sorted(set(tokens)) == kept
 
 
+def test_many_unlikely_tokens_are_candidates_too() -> None:
+    """Each has a four-hundredth of the peak's probability, and all together two thirds of all."""
+    logits = -6 - torch.arange(1000).expand(10, -1) / 5000
+    logits = logits.index_fill(1, torch.tensor([500]), 0.0)
+    rules = [rule(top_k=900, seed=i) for i in range(10)]
+
+    check(logits, rules)
+
+    assert len(set(draw(logits, rules))) > 5
+
+
 def test_tokens_that_tie_with_the_last_one_kept_are_kept() -> None:
     logits = torch.tensor([[1.0, 4.0, 1.0, 4.0, 4.0]]).repeat(60, 1)
     rules = [rule(top_k=2, seed=i) if i % 2 else rule(top_p=0.4, seed=i) for i in range(60)]
