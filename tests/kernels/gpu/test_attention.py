@@ -47,7 +47,7 @@ prefixes = st.sampled_from([[], NESTED, [range(10, 30)] * 5])
 heads = st.sampled_from([(1, 1), (2, 3), (1, 4), (1, 7), (3, 2), (1, 20)])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=60)
 @given(
     lengths, prefixes, st.sampled_from([8, 16, 32]), heads, st.sampled_from([16, 48, 64]),
     st.sampled_from(FLOATS), st.none() | st.sampled_from([*FLOATS, *QUANTIZED]),
