@@ -12,14 +12,12 @@ from __future__ import annotations
 import torch
 
 from kernels.attention_metadata import AttentionMetadata
-from kernels.attention_plan import AttentionPlan, plan_attention
+from kernels.attention_plan import AttentionPlan
 from kernels.gathered_attention import gathered_attention
 from kernels.gpu.attention_plan import TilePlan as GPUTilePlan
 from kernels.gpu.library import find as find_gpu
 from kernels.kv_layout import LayerKV
 from kernels.tiled_attention import TilePlan, tiled_attention
-
-__all__ = ["AttentionPlan", "paged_attention", "paged_attention_reference", "plan_attention"]
 
 
 def paged_attention(
@@ -35,7 +33,7 @@ def paged_attention(
     Args:
         queries: [num_tokens, num_heads, head_dim], rotated.
         kv: the layer's storage; this step's keys and values are in it already.
-        plan: of `plan_attention`.
+        plan: of `kernels.attention_plan`.
         scale: what dot products are multiplied by.
         window: the layer's sliding window, one of those that were planned: token `i` attends
             to token `j` where `0 <= i - j < window`.

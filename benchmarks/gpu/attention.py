@@ -12,7 +12,8 @@ from benchmarks.gpu.ceilings import by_bandwidth, by_rate
 from benchmarks.gpu.items import Item, Surroundings
 from benchmarks.gpu.shapes import Shape, contexts, kv_bytes, layer, numbers, shapes
 from kernels.attention_metadata import AttentionMetadata
-from kernels.paged_attention import paged_attention, plan_attention
+from kernels.attention_plan import plan_attention
+from kernels.paged_attention import paged_attention
 
 FORMATS = {"bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn, "int8": torch.int8}
 BATCHES, CONTEXTS = (1, 8, 64, 256), (512, 2048, 8192, 16384)

@@ -15,9 +15,10 @@ from benchmarks.gpu.device import Device, Times
 from benchmarks.gpu.items import Item, NotHere, Surroundings
 from benchmarks.gpu.shapes import LLAMA, Shape, contexts, kv_bytes, layer, numbers, shapes
 from kernels.attention_metadata import AttentionMetadata
+from kernels.attention_plan import plan_attention
 from kernels.gpu import attention_items
 from kernels.kv_layout import LayerKV
-from kernels.paged_attention import paged_attention, plan_attention
+from kernels.paged_attention import paged_attention
 
 SEQUENCES, PREFIXES, OWN_TOKENS = (1, 64, 256, 1024), (512, 2048, 16384), 32
 TARGET = (64, 2048)

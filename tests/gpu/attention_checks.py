@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.items import Item, Surroundings
-from kernels.paged_attention import paged_attention, plan_attention
+from kernels.attention_plan import plan_attention
+from kernels.paged_attention import paged_attention
 from tests.gpu.near import near
 from tests.gpu.pools import Step, attention_in_float64, filled
 

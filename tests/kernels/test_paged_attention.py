@@ -13,14 +13,10 @@ from hypothesis import strategies as st
 
 from kernels import gathered_attention, tiled_attention
 from kernels.attention_metadata import AttentionMetadata
+from kernels.attention_plan import AttentionPlan, plan_attention
 from kernels.kv_layout import LayerKV
 from kernels.kv_write import kv_write
-from kernels.paged_attention import (
-    AttentionPlan,
-    paged_attention,
-    paged_attention_reference,
-    plan_attention,
-)
+from kernels.paged_attention import paged_attention, paged_attention_reference
 from kernels.tiled_attention import Tile
 from tests.support.cpu_kernels import using, variants
 

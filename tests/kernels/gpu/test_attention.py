@@ -11,12 +11,13 @@ import triton.runtime.interpreter as interpreter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.attention_plan import plan_attention
 from kernels.gpu import attention_items, attention_limits, attention_plan, library
 from kernels.gpu.attention import paged_attention_kernel
 from kernels.gpu.attention_limits import DecodeLimits, TileKind
 from kernels.gpu.library import VARIANT_VARIABLE
 from kernels.kv_quantization import QUANTIZED
-from kernels.paged_attention import paged_attention, plan_attention
+from kernels.paged_attention import paged_attention
 from tests.kernels.gpu.attention_case import AttentionCase
 from tests.support.triton_interpreter import _is_narrow, _widened
 
