@@ -41,7 +41,8 @@ def launch_config(block_m: int, head_dim: int, kv_dtype: torch.dtype, arch: int)
         narrow = width * kv_dtype.itemsize > 256 or (crowded and not large_memory)
         config = LaunchConfig(32 if narrow else 64, 8, 5 if large_memory or width <= 128 else 3)
     if not arch:  # other vendors' devices hold in registers what is on its way
-        config = config._replace(num_stages=2, num_warps=4 if block_m <= 32 else 8)
+        block_n = 16 if quantized and block_m > 32 else config.block_n
+        config = LaunchConfig(block_n, 4 if block_m <= 32 else 8, 2)
     return config
 
 
