@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -13,9 +12,12 @@ import pytest
 
 from tests.kernels.gpu.aot import table
 from tests.kernels.gpu.aot.case import Case
+from tests.kernels.gpu.aot.compiling import all_cases
 from tests.kernels.gpu.aot.limits import complaints
+from tests.kernels.gpu.aot.page import pinned_version
 from tests.kernels.gpu.aot.reading import _SASS, _sass_counts
 from tests.kernels.gpu.aot.row import Row, parse
+from tests.kernels.gpu.aot.targets import TARGETS
 
 ROOT = Path(__file__).parents[3]
 FIGURES = {"warps": 4, "stages": 3, "regs": 72, "shared": 4096, "ld16": 6, "instr": 500}
@@ -127,8 +129,11 @@ def test_instructions_are_counted_by_kind() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.quick
-def test_the_table_knows_the_version_that_is_pinned() -> None:
-    pinned = re.search(r"^triton==(\S+)", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
-    assert pinned is not None
-    assert pinned.group(1) in {row.triton for row in table.load()}
+def test_the_table_has_every_case_for_every_chip() -> None:
+    """Of the pinned version; and of no version a case that is gone."""
+    names, rows = all_cases().keys(), table.load()
+    assert {row.case for row in rows} == names
+    for target in TARGETS:
+        pinned = [r for r in rows if (r.target, r.triton) == (target, pinned_version())]
+        assert {row.case for row in pinned} == names, target
+        assert not [row for row in pinned if row.failure]
