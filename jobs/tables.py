@@ -56,7 +56,7 @@ LEFT = ("failed", "stopped")  # states of workers that have ended and said so
 jobs = Table(
     "jobs",
     metadata,
-    Column("id", String(64), nullable=False),
+    Column("id", SafeText(64), nullable=False),
     Column("name", SafeText),
     Column("state", String(16), nullable=False),
     Column("model", SafeText, nullable=False),
@@ -176,7 +176,7 @@ events = Table(
     # SQLite numbers the rows of a table by itself only if their key is an INTEGER. Numbers of rows
     # that were removed are not used again.
     Column("id", BigInteger().with_variant(Integer, "sqlite"), autoincrement=True),
-    Column("job_id", String(64), nullable=False),
+    Column("job_id", SafeText(64), nullable=False),
     Column("at", UtcDateTime, nullable=False),
     Column("actor", SafeText, nullable=False),
     Column("event", String(32), nullable=False),

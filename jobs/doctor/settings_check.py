@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from jobs.doctor.findings import Finding, fault, warning, well
 from jobs.errors import SettingsError
@@ -36,12 +36,24 @@ def check_settings(env: Mapping[str, str]) -> Iterator[Finding]:
     known = settings.to_env().keys() | _OTHERS
     given = sorted(name for name in env if name.startswith(_PREFIX))
     unknown = [name for name in given if name not in known and not name.startswith(_TEST)]
+    # Slips in the first word (PAGEMIL_HOME), too; what else is in the environment is not like ours.
+    unknown += sorted(
+        name for name in env.keys() - set(given) if difflib.get_close_matches(name, known, 1, 0.9)
+    )
     for name in unknown:
-        close = difflib.get_close_matches(name, known, 1, 0.7)
+        close = _meant(name, known)
         yield warning(
             "settings",
             f"{name} is set, and is no setting of pagemill",
-            f"set {close[0]} if that was meant" if close else "see docs/cli.md, or unset it",
+            f"set {close} if that was meant" if close else "see docs/cli.md, or unset it",
         )
     if not unknown:
         yield well("settings", f"set: {', '.join(given)}" if given else "none is set; the defaults")
+
+
+def _meant(name: str, known: Collection[str]) -> str | None:
+    """The variable that was meant: the only one that begins so, or the most similar one."""
+    longer = [whole for whole in known if whole.startswith(name)]
+    if len(longer) == 1:
+        return longer[0]
+    return next(iter(difflib.get_close_matches(name, known, 1, 0.7)), None)

@@ -94,6 +94,11 @@ def locate(given: str) -> Source:
     if given == STDIN:
         return Source(name="stdin")
     name = shown_input(given)
+    if not _is_utf8(given):
+        raise InputError(
+            f"cannot read {name}: its name is not UTF-8; give the file another name, or give what "
+            "is in it on stdin (`-`)"
+        )
     with reading(name, given):
         filesystem, path = _open_filesystem(given)
         info = filesystem.get_file_info(path)
@@ -102,6 +107,15 @@ def locate(given: str) -> Source:
     if info.type == fs.FileType.Directory:
         return _folder(name, filesystem, path)
     return Source(name, (path,), info.size, filesystem=filesystem)
+
+
+def _is_utf8(given: str) -> bool:
+    """Whether pyarrow can be asked for it: it takes no other bytes in a name."""
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _folder(name: str, filesystem: fs.FileSystem, path: str) -> Source:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, func, select
 from jobs.columns import COUNT_NAMES
 from jobs.errors import JobNotFound
 from jobs.records import ChunkRecord, JobProgress, JobRecord, WindowRecord
-from jobs.sqltypes import database_now
+from jobs.sqltypes import SafeText, database_now
 from jobs.states import JobState
 from jobs.store.rows import chunk_record, counts_of, job_record, window_record
 from jobs.store.workers import is_alive, last_worker
@@ -115,7 +115,7 @@ def _job_row(connection: Connection, job_id: str) -> Row[Any]:
             "characters on, and `pagemill list` shows the ids"
         )
     # Not LIKE: it would take `_`, which is in every id, for any character.
-    starts = func.substr(jobs.c.id, 1, len(job_id)) == job_id
+    starts = func.substr(jobs.c.id, 1, len(job_id), type_=SafeText) == job_id
     found = connection.execute(
         select(jobs).where(starts).order_by(jobs.c.id).limit(SHOWN_MATCHES + 1)
     ).all()

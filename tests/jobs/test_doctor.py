@@ -133,6 +133,20 @@ def test_a_setting_that_is_misspelled_is_found() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("PAGEMILL_LEASE", "PAGEMILL_LEASE_SECONDS"),
+        ("PAGEMILL_SPOOL", "PAGEMILL_SPOOL_SECONDS"),
+        ("PAGEMIL_HOME", "PAGEMILL_HOME"),
+        ("PAGE_MILL_DATABASE_URL", "PAGEMILL_DATABASE_URL"),
+    ],
+)
+def test_a_setting_that_was_cut_short_or_misses_our_name_is_found(name: str, meant: str) -> None:
+    found = check_settings({name: "4", "PATH": "/bin"})
+    only(found, Level.WARNING, f"{name} is set", f"set {meant} if that was meant")
+
+
 def test_every_variable_of_the_sources_is_known() -> None:
     """Else a setting that works would be called none."""
     import re

@@ -179,6 +179,12 @@ def test_a_missing_file_and_a_folder_without_parquet(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "caf\udce9.jsonl", LINES)
+    with pytest.raises(InputError, match="its name is not UTF-8; give the file another name"):
+        read(tmp_path / "caf\udce9.jsonl")
+
+
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     path = tmp_path / "loop.jsonl"
     path.symlink_to(path)

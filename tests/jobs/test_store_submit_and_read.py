@@ -129,12 +129,16 @@ def test_an_ambiguous_start_lists_what_it_may_mean(store: Store) -> None:
         ("job_wxyz", "`pagemill list` shows"),
         ("jobXabcd", "there is no job 'jobXabcd'"),  # `_` stands for itself
         ("job_%bcd", "there is no job 'job_%bcd'"),
+        ("job_abcd\udcff", r"there is no job 'job_abcd\\udcff'"),  # a byte that is not UTF-8
+        ("job_abcd\0", r"there is no job 'job_abcd\\x00'"),
     ],
 )
 def test_what_is_no_job(store: Store, asked: str, said: str) -> None:
     store.insert_job(new_job(id="job_abcdefg123"))
     with pytest.raises(JobNotFound, match=said):
         store.job(asked)
+    with pytest.raises(JobNotFound, match=said):
+        store.events(asked)
 
 
 # ---- lists and progress
