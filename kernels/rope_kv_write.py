@@ -14,6 +14,7 @@ import torch
 from kernels.cpu.library import find
 from kernels.gpu.library import find as find_gpu
 from kernels.kv_layout import LayerKV
+from kernels.kv_quantization import QUANTIZED
 from kernels.kv_write import kv_write
 from kernels.rms_norm import rms_norm
 from kernels.rope import apply_rope
@@ -44,6 +45,11 @@ def rope_kv_write(
     slots: torch.Tensor,
 ) -> torch.Tensor:
     """Normalize and rotate queries and keys, and store keys and values.
+
+    A head of values that are not all finite is stored as zeros, and its key as NaN. Those that
+    attend to the token become NaN, and no others: where attention is masked, the score of a key is
+    passed over, but a probability of 0 times a value that is NaN would be NaN. The kernel of a
+    processor, whose attention does not multiply what it masks, stores both as they are.
 
     Args:
         qkv: [num_tokens, heads * head_dim]; the heads are those of queries, of keys, of values.
@@ -109,5 +115,20 @@ def rope_kv_write_reference(
         )
         queries_keys = torch.cat(normalized, dim=1)
     rotated = apply_rope(queries_keys, *cos_sin)
-    kv_write(rotated[:, -kv_heads:], values, kv, slots)
+    keys, values = _with_finite_values(rotated[:, -kv_heads:], values, kv.keys.dtype)
+    kv_write(keys, values, kv, slots)
     return rotated[:, :-kv_heads]
+
+
+def _with_finite_values(
+    keys: torch.Tensor, values: torch.Tensor, stored: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """See `rope_kv_write`.
+
+    Args:
+        keys, values: [num_tokens, kv_heads, head_dim].
+        stored: the dtype of the cache.
+    """
+    kept = values if stored in QUANTIZED else values.to(stored)
+    broken = ~kept.isfinite().all(-1, keepdim=True)
+    return keys.masked_fill(broken, torch.nan), values.masked_fill(broken, 0)

@@ -133,16 +133,24 @@ def rope_kv_write_kernel(
         first, second = _rotated(
             qkv, at, token, cos, sin, key_norm, column, inside, mask, eps, HEAD_DIM, NORMS
         )
+        source = qkv + (at + KV_HEADS * HEAD_DIM)[:, None] + column[None, :]
+        value_1 = tl.load(source, mask=mask, other=0.0).to(tl.float32)
+        value_2 = tl.load(source + HEAD_DIM // 2, mask=mask, other=0.0).to(tl.float32)
+        if FORMAT == "plain":
+            value_1 = value_1.to(values.dtype.element_ty).to(tl.float32)
+            value_2 = value_2.to(values.dtype.element_ty).to(tl.float32)
+        # A probability of 0 times a value that is NaN would be NaN; the score of a key is masked.
+        finite = (tl.abs(value_1) < float("inf")) & (tl.abs(value_2) < float("inf"))
+        sound = tl.min(finite.to(tl.int32), axis=1)[:, None] > 0
+        first = tl.where(sound, first, float("nan"))
+        second = tl.where(sound, second, float("nan"))
         _store(
             first, second, keys, key_scales, place, column, mask, stored,
             HEAD_DIM, FORMAT, MOST, SMALLEST,
         )  # fmt: skip
-        source = qkv + (at + KV_HEADS * HEAD_DIM)[:, None] + column[None, :]
-        first = tl.load(source, mask=mask, other=0.0).to(tl.float32)
-        second = tl.load(source + HEAD_DIM // 2, mask=mask, other=0.0).to(tl.float32)
         _store(
-            first, second, values, value_scales, place, column, mask, stored,
-            HEAD_DIM, FORMAT, MOST, SMALLEST,
+            tl.where(sound, value_1, 0.0), tl.where(sound, value_2, 0.0), values, value_scales,
+            place, column, mask, stored, HEAD_DIM, FORMAT, MOST, SMALLEST,
         )  # fmt: skip
 
 

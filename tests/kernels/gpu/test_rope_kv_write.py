@@ -11,6 +11,7 @@ from kernels.kv_layout import LayerKV
 from kernels.kv_quantization import QUANTIZED
 from kernels.rope import rope_cos_sin
 from kernels.rope_kv_write import HeadNormWeights, rope_kv_write_reference
+from tests.kernels.gpu.attention_case import AttentionCase
 from tests.support.gpu_kernels import serving
 
 MODEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -113,22 +114,44 @@ def test_a_token_alone_has_the_bits_that_it_has_among_others(kv_dtype: torch.dty
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("kv_dtype", QUANTIZED)
-def test_heads_that_are_not_finite_have_the_scale_nan(kv_dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("kv_dtype", [*QUANTIZED, torch.float16, torch.float32])
+def test_values_that_are_not_finite_are_zeros_whose_key_is_nan(kv_dtype: torch.dtype) -> None:
     step = Step(8, 1, 1, 64, torch.float32)
     values = step.qkv[:, 128:]
     values[1, 3], values[2, 40], values[3, 0], values[3, 63] = torch.nan, torch.inf, -torch.inf, 7
     values[4], values[5], values[6] = 0, -1e-40, torch.linspace(-1e-30, 1e-30, 64)
+    step.qkv[7, 64] = torch.nan  # of a key
     ours, expected = (storage(64, 1, kv_dtype) for _ in range(2))
     step.run(ours)
     step.reference(expected)
-    assert ours.value_scales is not None
-    scales = ours.value_scales.flatten()[step.slots]
-    assert scales.isnan().equal(torch.tensor([i in (1, 2, 3) for i in range(8)]))
-    assert scales[4] == scales[5] == 1
-    found = ours.read(range(BLOCKS))[1][step.slots]
-    wanted = expected.read(range(BLOCKS))[1][step.slots]
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+    keys, stored = (part[step.slots].float() for part in ours.read(range(BLOCKS)))
+    broken = torch.tensor([i in (1, 2, 3) for i in range(8)])
+    assert keys[:7].isnan().flatten(1).all(1).equal(broken[:7])
+    assert keys[7].isnan().any()
+    assert not stored[broken].any()
+    if ours.key_scales is not None and ours.value_scales is not None:
+        broken[7] = True
+        assert ours.key_scales.flatten()[step.slots].isnan().equal(broken)
+        assert (ours.value_scales.flatten()[step.slots[1:6]] == 1).all()
+    wanted = expected.read(range(BLOCKS))[1][step.slots].float()
+    torch.testing.assert_close(stored, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kv_dtype", [torch.float32, *QUANTIZED])
+@pytest.mark.parametrize("first", [0, 64], ids=["all of it", "its value"])
+def test_a_token_that_is_not_finite_spoils_none_before_it(
+    kv_dtype: torch.dtype, first: int
+) -> None:
+    """All are queries of one tile, where the probability of a later token is 0."""
+    case = AttentionCase.build([(30, 30)], kv_dtype=kv_dtype)
+    qkv = torch.randn(30, 5 * 16)
+    qkv[20, first:] = torch.nan
+    turned = torch.ones(30, 1, 8), torch.zeros(30, 1, 8)
+    storage = case.kv.keys, case.kv.values, case.kv.key_scales, case.kv.value_scales
+    rope_kv_write(qkv, *turned, None, None, 0.0, *storage, case.metadata.slots)
+    found = case.run(case.plan())
+    assert found[:20].isfinite().all()
+    assert found[20:].isnan().all()
 
 
 def test_slots_of_32_bits_and_rows_of_a_wider_product() -> None:
