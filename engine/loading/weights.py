@@ -36,12 +36,18 @@ def load_model(
         device: `cpu`, `cuda`, `cuda:1` …, or `auto`: a GPU where there is one.
         deterministic: see `engine.config.EngineConfig`.
 
+    A GPU becomes the current device of the calling thread, which is to compute with the model.
+
     Raises:
         UnsupportedModel: the model needs something that our decoder or the device lacks.
         BrokenModel: tensors are missing, unexpected or of a wrong shape.
         ConfigError: the device or dtype does not exist, or cannot be deterministic.
     """
     placed = choose_device(device)
+    if placed.type == "cuda":
+        # Triton launches kernels, and torch captures graphs, on this thread's current device,
+        # whatever device their tensors are on.
+        torch.cuda.set_device(placed)
     config = read_model_config(files.path)
     paths = weight_files(files.path)
     config = _untie_where_different(config, paths)

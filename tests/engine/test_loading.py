@@ -11,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from engine.errors import BrokenModel, ConfigError, ModelError, ModelNotFound, UnsupportedModel
-from engine.loading import ModelFiles, load_model, resolve_model
+from engine.loading import ModelFiles, load_model, resolve_model, weights
 from tests.support.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.quick
@@ -405,3 +406,17 @@ def test_dtypes_and_devices_that_do_not_exist(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ConfigError, match=says):
         load_model(resolve_model(str(folder)), dtype, device)
+
+
+def test_a_gpu_that_is_not_the_first_becomes_the_current_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton launches on the current device, whatever device the tensors are on."""
+    made: list[torch.device] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.set_device", made.append)
+    monkeypatch.setattr(weights, "_allocate", Mock(side_effect=InterruptedError))
+    with pytest.raises(InterruptedError):
+        load_model(resolve_model(str(folder)), "float32", "cuda:1")
+    assert made == [torch.device("cuda", 1)]
