@@ -49,10 +49,11 @@ FIRST_PROBE, LAST_PROBE = 8, 256
 # whoever else took the memory may give it back.
 WAIT_SECONDS = (0.1, 1.0)
 
-# Memory of a CPU, of the CUDA runtime, of cuBLAS and of C++.
+# Memory of a CPU, of the CUDA runtime, of Triton (a kernel's first launch takes some), of cuBLAS
+# and of C++.
 _SIGNS = (
-    "can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
-    "std::bad_alloc",
+    "can't allocate memory", "CUDA error: out of memory", "Triton Error [CUDA]: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc",
 )  # fmt: skip
 
 

@@ -164,6 +164,13 @@ def test_what_the_allocator_really_says_is_understood() -> None:
     assert not is_out_of_memory(caught.value)
 
 
+@quick
+def test_a_kernel_that_finds_no_memory_to_be_loaded_is_understood() -> None:
+    """In the words of Triton's driver; torch's own are in the test above."""
+    assert is_out_of_memory(RuntimeError("Triton Error [CUDA]: out of memory"))
+    assert not is_out_of_memory(RuntimeError("Triton Error [CUDA]: invalid argument"))
+
+
 def all_at_once(blocks: list[int], copies: Sequence[BlockCopy]) -> None:
     for copy, value in [(copy, blocks[copy.source]) for copy in copies]:
         blocks[copy.target] = value
