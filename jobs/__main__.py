@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -9,6 +10,7 @@ from jobs.ctrl_c import INTERRUPTED, while_loading
 
 
 def main() -> None:
+    _open_what_is_closed()
     # SIGTERM ends a command as Ctrl-C does: what it had begun to write is removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
@@ -23,6 +25,19 @@ def main() -> None:
             app(prog_name="pagemill")
     except KeyboardInterrupt:  # before the command began, or after it
         sys.exit(INTERRUPTED)
+
+
+def _open_what_is_closed() -> None:
+    """After `>&-` or `2>&-`: else the next file that is opened would be stdout or stderr.
+
+    Python has None in their place, and `print` takes None for stdout: hints would be results.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: the closed one's
+            os.set_inheritable(number, True)
+            stream = os.fdopen(number, mode, encoding="utf-8", errors="backslashreplace")
+            setattr(sys, name, stream)
 
 
 if __name__ == "__main__":

@@ -108,3 +108,15 @@ def test_a_reader_that_went_away_is_no_error(
 ) -> None:
     arguments = [job_id if word == "ID" else word for word in command]
     assert run(environment, abandoned_pipe(), *arguments) == (141, "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_the_caller_closed_is_as_nothing(
+    environment: dict[str, str], job_id: str, closed: str
+) -> None:
+    """A hint is no result even where stderr is closed, and nothing ends in a traceback."""
+    command = f'exec "{sys.executable}" -m jobs errors {job_id} --code none {closed}'
+    ended = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "Traceback" not in ended.stderr
+    assert ("no rows with errors" in ended.stderr) == ("2>" not in closed)
