@@ -201,7 +201,7 @@ def test_shell(polled: Polled, example: Example) -> None:
     waits = "pagemill wait" in example.code
     lines = polled.watch({2}, "bash", "-u", "-c", example.code, patience=1 if waits else 60)
     if waits:
-        assert lines == ["nan_logits: 1 row", "  line 3: no number"]
+        assert lines == ["nan_logits: 1 row", "  line 3, row 2, custom_id id-2: no number"]
     elif "pagemill status" in example.code:
         assert lines[0].endswith(" in_progress")
         assert lines[-1] == "completed"
