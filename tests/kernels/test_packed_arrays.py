@@ -77,6 +77,18 @@ def test_nothing_is_copied_after_the_last_number():
     assert set(into[16:].tolist()) == {9}
 
 
+def test_a_large_gap_is_not_copied():
+    """Two windows have a block table each: the first one's room is megabytes, mostly unused."""
+    ones = np.ones(4, dtype=np.int32)
+    step = packed([(ones, 8), (ones, 1 << 20), (ones, 8), (ones, None)])
+    into = torch.full((step.num_bytes,), 9, dtype=torch.uint8)
+
+    tensors = step.upload("cpu", into)
+
+    assert [t[:4].tolist() for t in tensors] == [[1] * 4] * 4
+    assert (into == 9).sum() == 4 * ((1 << 20) - 4)
+
+
 def test_more_numbers_than_the_capacity_are_refused():
     with pytest.raises(ValueError, match="5 numbers do not fit into a capacity of 4"):
         PackedArrays().add(np.arange(5), 4)
