@@ -6,8 +6,8 @@ A row's own data (its carried columns) has no place in it.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -189,24 +189,32 @@ def _offsets(text: str, tokens: list[dict[str, Any]]) -> list[int]:
     A token that goes on with a character begins where that character does; one without bytes
     where the next one begins. None begins behind a text that was cut at a stop string.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    starts: list[int] = []
-    length = without_bytes = 0
-    for token in tokens:
-        data = bytes(token["bytes"])
-        if not data:
-            without_bytes += 1
-            continue
-        # What became of the first byte tells whose it is: that of the character which is still
-        # incomplete, else that of the last one. Only it ends a torn character.
-        length += len(decoder.decode(data[:1]))
-        start = length if decoder.getstate()[0] else length - 1
-        starts += [start] * (without_bytes + 1)
-        without_bytes = 0
-        length += len(decoder.decode(data[1:]))
-    length += len(decoder.decode(b"", final=True))
-    starts += [length] * without_bytes
-    return [min(start, len(text)) for start in starts]
+    pieces = [bytes(token["bytes"]) for token in tokens]
+    owners = _owners(b"".join(pieces))
+    starts = accumulate(map(len, pieces[:-1]), initial=0)
+    return [min(owners[start], len(text)) for start, _ in zip(starts, pieces, strict=False)]
+
+
+def _owners(data: bytes) -> list[int]:
+    """Of each byte the number of its character, where torn ones are one; last, how many there are.
+
+    Python's incremental decoder could not tell: it waits for bytes behind some that begin none.
+    """
+    owners: list[int] = []
+    left = memoryview(data)
+    while left:
+        try:
+            whole, torn = str(left, "utf-8"), 0
+            left = left[len(left) :]
+        except UnicodeDecodeError as error:
+            whole, torn = str(left[: error.start], "utf-8"), error.end - error.start
+            left = left[error.end :]
+        first = owners[-1] + 1 if owners else 0
+        for number, character in enumerate(whole, first):
+            owners += [number] * len(character.encode())
+        owners += [first + len(whole)] * torn
+    owners.append(owners[-1] + 1 if owners else 0)
+    return owners
 
 
 def _logprob(token: dict[str, Any]) -> float:

@@ -62,7 +62,7 @@ def test_run_refuses_a_target_that_cannot_be_before_it_submits(
         tmp_path / "none" / "a.parquet": "no folder",
         rows / "a.parquet": "no folder",
         tmp_path: "is a folder",
-        tmp_path / "a.csv": "say --output-format parquet",
+        tmp_path / "a.xlsx": "say --output-format parquet",
         tmp_path / f"{'a' * 300}.jsonl": "name too long",
         rows: "own input",
     }
