@@ -90,7 +90,7 @@ def shared_items(
             members = group.members[k : k + tile_queries]
             rows += (metadata.query_starts[i] for i in members)
             counts.append(len(members))
-            tables.append(members[0])
+            tables.append(group.members[0])  # the same for all, so that one table is sent
             starts.append(begin)
             stops.append(end)
     numbers = (np.array(x, dtype=np.int64) for x in (counts, tables, starts, stops, rows))

@@ -80,7 +80,7 @@ class HostTilePlan:
             its number of tokens, and the slot of its first query, -1 where it writes answers. Of
             each query of a tile: its row among the step's tokens, the first token that it attends
             to and the last one + 1. Of each merge: the row, where its slots begin; the slots in the
-            order of their tokens. The block tables, one after the other.
+            order of their tokens. The blocks that tiles read, table by table.
         capacities: how large each array may get; their sizes where there were no limits.
         kind: which kernels it needs.
         num_slots: how large the scratch must be.
@@ -168,13 +168,12 @@ def plan_attention_tiles(
     merged[:num_own] |= begins[items.tables[:num_own]] > 0
 
     slots, num_slots, merges = _merges(items, tiles, merged)
-    lengths = [-(-context // geometry.block_size) for context in metadata.context_lens]
-    blocks, table_starts = _tables.flat(metadata.block_tables, lengths)
+    blocks, origins = _blocks(metadata, items, geometry.block_size)
     first_queries = np.cumsum(items.counts) - items.counts
     columns = (
         first_queries[tiles.items],
         items.counts[tiles.items],
-        table_starts[items.tables[tiles.items]] + tiles.starts // geometry.block_size,
+        origins[items.tables[tiles.items]] + tiles.starts // geometry.block_size,
         tiles.starts,
         tiles.stops - tiles.starts,
         slots,
@@ -192,6 +191,17 @@ def plan_attention_tiles(
             capacities.launch(kind, limits, geometry, batch_invariant) for kind in TileKind
         )
     return HostTilePlan(arrays, sizes, kind, num_slots, batch_invariant, geometry, launches)
+
+
+def _blocks(
+    metadata: AttentionMetadata, items: Items, block_size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The blocks that items read, and of each table where its first block would lie among them."""
+    stops = -(-np.array(metadata.context_lens) // block_size)
+    starts = stops.copy()
+    np.minimum.at(starts, items.tables, items.starts // block_size)
+    blocks, begins = _tables.flat(metadata.block_tables, starts.tolist(), stops.tolist())
+    return blocks, begins - starts
 
 
 def _check(metadata: AttentionMetadata, limits: DecodeLimits) -> None:

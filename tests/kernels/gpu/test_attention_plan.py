@@ -237,3 +237,25 @@ def test_tables_that_change_are_read_anew():
     for metadata in (first, second, first):
         plan = plan_attention_tiles(metadata, H100, None)
         assert tuple(plan.arrays[-1].tolist()) == metadata.block_tables[0]
+
+
+def test_the_blocks_of_a_shared_prefix_are_sent_once():
+    """A long prefix of many sequences would else be most of what a step sends the device."""
+    shared, own = 128, 3
+    tokens = (shared + own) * BLOCK - 5
+    metadata = step([(1, tokens)] * 64, [shared] * 64)
+
+    plan = plan_attention_tiles(metadata, H100, None)
+
+    assert plan.kind is TileKind.SHARED
+    assert len(plan.arrays[-1]) == shared + 64 * own
+    check_covers(plan, metadata, None)
+
+
+def test_of_a_window_only_the_blocks_within_are_sent():
+    metadata = step([(1, 5000), (3, 4000)])
+
+    plan = plan_attention_tiles(metadata, H100, 64)
+
+    assert len(plan.arrays[-1]) <= 2 * (64 // BLOCK + 2)
+    check_covers(plan, metadata, 64)
