@@ -20,7 +20,7 @@ from engine.batch_watch import BatchWatch
 from engine.config import EngineConfig
 from engine.errors import EngineError, RequestError
 from engine.loading import resolve_model
-from engine.loading.cache import keep_compiled_kernels
+from engine.loading.cache import prepare_triton
 from engine.logs import configure_logging
 from engine.messages import (
     AbortRequests,
@@ -55,7 +55,7 @@ def main(read_fd: int, write_fd: int) -> int:
     # worker decides what becomes of the rows, and then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    keep_compiled_kernels()
+    prepare_triton()
     inbox = _Inbox(Connection(read_fd, writable=False))
     writer = Connection(write_fd, readable=False)
     try:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# Triton's own; it must be set before triton is imported.
-_TRITON_VARIABLE = "TRITON_CACHE_DIR"
-
 
 def cache_folder() -> Path:
     """`PAGEMILL_CACHE_DIR`, else the user's cache folder for pagemill."""
@@ -18,9 +15,12 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("pagemill", appauthor=False))
 
 
-def keep_compiled_kernels() -> None:
-    """Let Triton keep what it compiles beside our models, so that the next start finds it.
+def prepare_triton() -> None:
+    """Settle how Triton compiles in this process, before it is imported.
 
-    Where the user has named a folder for it, that one stays.
+    What it compiles is kept beside our models, so that the next start finds it. Products and sums
+    are fused, as our kernels were looked at; later versions do so only where they are told.
+    Variables that the user has set stay as they are.
     """
-    os.environ.setdefault(_TRITON_VARIABLE, str(cache_folder() / "triton"))
+    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_folder() / "triton"))
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")

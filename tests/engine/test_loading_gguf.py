@@ -292,6 +292,24 @@ def test_the_default_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert cache_folder() == tmp_path / "pagemill"
 
 
+def test_what_triton_compiles_is_kept_beside_the_models(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from engine.loading.cache import prepare_triton
+
+    monkeypatch.setenv("PAGEMILL_CACHE_DIR", str(tmp_path))
+    for name in ("TRITON_CACHE_DIR", "TRITON_DEFAULT_FP_FUSION"):
+        monkeypatch.setenv(name, "the user's")  # so that it is as before afterwards
+    prepare_triton()
+    assert os.environ["TRITON_CACHE_DIR"] == os.environ["TRITON_DEFAULT_FP_FUSION"] == "the user's"
+
+    for name in ("TRITON_CACHE_DIR", "TRITON_DEFAULT_FP_FUSION"):
+        monkeypatch.delenv(name)
+    prepare_triton()
+    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "triton")
+    assert os.environ["TRITON_DEFAULT_FP_FUSION"] == "1"
+
+
 def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
