@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 _UNLIMITED = 10_000
 # Control characters (C0 but tab and line break, DEL, C1), which a terminal would obey, and
-# surrogates, which have no UTF-8.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+# surrogates, which have no UTF-8. And what turns the direction of writing round (Boucher and
+# Anderson, "Trojan Source", 2021, arXiv:2111.00169): the rest of a line would read as another one.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def note(sentence: str) -> None:

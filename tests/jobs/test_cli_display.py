@@ -107,6 +107,7 @@ def test_durations_as_people_write_them(seconds: float, text: str) -> None:
 def test_visible_text_keeps_all_that_a_terminal_only_shows() -> None:
     kept = "a\tb\nc é 漢 🙂 \u00a0"
     assert visible(kept) == kept
+    assert visible("\u202a\u202e\u2066\u2069") == "\ufffd" * 4
     assert visible("\x00\x08\r\x1b\x7f\x80\x9b\x9f\ud800") == "\ufffd" * 9
 
 
