@@ -25,6 +25,8 @@ from kernels.gpu.merge_partials import merge_partials
 from kernels.gpu.operation import operation
 
 _LOG2_E = math.log2(math.e)
+# Of matrix products, which compile for no less; heads that are narrower are padded.
+_LEAST_DEPTH = 16
 
 
 @triton.jit
@@ -254,7 +256,8 @@ def paged_attention(
         2 * _LOG2_E * scale / softcap if softcap is not None else _LOG2_E * scale, cap * _LOG2_E,
         queries.stride(0), queries.stride(1), *keys.stride()[:3], *scale_strides,
         NUM_KV_HEADS=num_kv_heads, GROUP=num_heads // num_kv_heads, HEAD_DIM=head_dim,
-        BLOCK_D=triton.next_power_of_2(head_dim), BLOCK_SIZE=block_size, BLOCK_M=block_m,
+        BLOCK_D=max(_LEAST_DEPTH, triton.next_power_of_2(head_dim)),
+        BLOCK_SIZE=block_size, BLOCK_M=block_m,
         SMALL_M=small_m, BLOCK_N=config.block_n, SOFTCAP=softcap is not None, FORMAT=numbers,
         KEY_TYPE=key_type, VALUE_TYPE=value_type, IN_ORDER=in_order,
         MASKED_STAGES=config.num_stages if in_order else 2,

@@ -24,6 +24,7 @@ def _step(
     *,
     heads: int = 32,
     head_dim: int = 128,
+    dtype: torch.dtype = _BF16,
     kv_dtype: torch.dtype = _BF16,
     window: int | None = None,
     batch_invariant: bool = False,
@@ -41,7 +42,7 @@ def _step(
     tiles = plan.on_device(tensors)
     # Queries are columns of the projection's output.
     qkv = torch.empty(
-        metadata.num_tokens, heads + 2 * _KV_HEADS, head_dim, dtype=_BF16, device="meta"
+        metadata.num_tokens, heads + 2 * _KV_HEADS, head_dim, dtype=dtype, device="meta"
     )
     storage = kv.keys, kv.values, kv.key_scales, kv.value_scales
     return paged_attention(
@@ -68,4 +69,13 @@ CASES = (
     _case("fp8_e4m3 chunk", (200, 300), kv_dtype=torch.float8_e4m3fn, large=True),
     _case("fp8_e5m2 decode", *_DECODES, kv_dtype=torch.float8_e5m2),
     _case("int8 decode", *_DECODES, kv_dtype=torch.int8),
+    _case("float32 decode", *_DECODES, dtype=torch.float32, kv_dtype=torch.float32),
+    # Narrower than matrix products are.
+    _case(
+        "float32 decode of width 8",
+        *_DECODES,
+        head_dim=8,
+        dtype=torch.float32,
+        kv_dtype=torch.float32,
+    ),
 )
