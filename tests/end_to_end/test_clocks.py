@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from jobs.database import Database
 from jobs.states import ChunkState
 from jobs.store import Store
+from tests.support import without_pandas
 from tests.support.deployment import Deployment, RunningWorker
 
 ENGINE = ("--num-blocks", "96", "--max-model-len", "256", "--threads", "1", "--max-num-seqs", "2")
@@ -18,6 +20,10 @@ ROWS = 48
 # Half a second at +6 h, then half a second at -6 h, in all that Python tells of the wall clock.
 JUMPS = """
 import datetime, time
+
+# The C code of pandas takes no other datetime.
+from without_pandas import hide_pandas
+hide_pandas()
 
 _time, _time_ns, _datetime = time.time, time.time_ns, datetime.datetime
 
@@ -69,6 +75,7 @@ def test_a_clock_that_jumps_costs_no_lease_and_doubles_no_row(
     patch = deployment.home / "patch"
     patch.mkdir()
     (patch / "sitecustomize.py").write_text(JUMPS)
+    shutil.copy(without_pandas.__file__, patch)
     database = Database(deployment.settings.database_url)
     store = Store(database)
     jumping = None

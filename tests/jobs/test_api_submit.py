@@ -102,13 +102,14 @@ def test_objects_may_be_dicts_and_a_template_a_file(cli: CommandLine, tmp_path: 
     [
         "8h",
         timedelta(hours=8),
-        datetime.now(UTC) + timedelta(hours=8),
-        datetime.now() + timedelta(hours=8),  # noqa: DTZ005 (local, as on the command line)
+        lambda: datetime.now(UTC) + timedelta(hours=8),
+        lambda: datetime.now() + timedelta(hours=8),  # noqa: DTZ005 (local, as on a command line)
     ],
     ids=["text", "timedelta", "aware", "naive"],
 )
 def test_a_deadline_is_a_text_a_duration_or_a_time(cli: CommandLine, deadline: Any) -> None:
-    found = submit(ROWS, model="m", deadline=deadline).status().deadline_at
+    asked = deadline() if callable(deadline) else deadline
+    found = submit(ROWS, model="m", deadline=asked).status().deadline_at
     assert found is not None
     assert abs(found - datetime.now(UTC) - timedelta(hours=8)) < timedelta(minutes=5)
 
