@@ -103,10 +103,10 @@ def test_tokens_of_a_prompt_that_is_not_computed_do_not_count(bridge, token_ids,
 
 def test_a_killed_engine_costs_no_answer_and_changes_none(bridge):
     calm = Answers(40)
-    bridge.submit(requests(40, 60, "calm"), calm)
+    bridge.submit(requests(40, 200, "calm"), calm)
     calm.wait()
     stormy = Answers(40)
-    bridge.submit(requests(40, 60, "storm"), stormy)
+    bridge.submit(requests(40, 200, "storm"), stormy)
     wait_for("rows to run", bridge.running)
     engine_of_this_process().kill()
     found = stormy.wait()
