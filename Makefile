@@ -18,10 +18,11 @@ TEST_PROCESSES ?= 2
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
-.PHONY: help demo test quick chaos aot lint types imports schema check wheel-check bench gpu-test gpu-bench clean
+.PHONY: help demo docs test quick chaos aot lint types imports schema check wheel-check bench gpu-test gpu-bench clean
 
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
+	@echo "make docs         make a site of docs/ in build/docs"
 	@echo "make test         run every test (about twenty minutes on 2 cores)"
 	@echo "make quick        run the quick tests (about a minute)"
 	@echo "make chaos        kill workers and engines 304 times, fuzz, soak (over an hour)"
@@ -51,6 +52,12 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@PAGEMILL_HOME="$(abspath $(DEMO_HOME))" $(BIN)/pagemill db upgrade
 	@PAGEMILL_HOME="$(abspath $(DEMO_HOME))" $(BIN)/pagemill run examples/support_tickets.jsonl --model smollm2-135m
+
+# Warnings are errors, and nothing is fetched.
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m sphinx --builder html --fresh-env --nitpicky --fail-on-warning \
+	--keep-going --quiet docs build/docs
+	@echo "build/docs/index.html"
 
 test: $(VENV)/.installed-dev
 	$(PYTEST)
