@@ -11,7 +11,8 @@
 A lease is three columns: `lease_owner`, `lease_expires_at` (by the database's clock) and
 `lease_epoch`, the fencing token. An epoch only ever grows, also over retries.
 
-What people poll are the views of `jobs.views`.
+Schedules and evaluations have tables of their own (`jobs.evaluation_tables`). What people poll are
+the views of `jobs.views`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from jobs.sqltypes import SafeText, UtcDateTime
 from jobs.states import ChunkState, JobState
 
 # The newest migration. `Database.check_revision` compares it with what a database says.
-SCHEMA_REVISION = "0003"
+SCHEMA_REVISION = "0004"
 
 metadata = MetaData(naming_convention=NAMES)
 
@@ -94,6 +95,8 @@ jobs = Table(
     Column("idempotency_key", String(MAX_KEY)),
     # Beside the state, which stays one of OpenAI's; only of a job that is queued or in progress.
     Column("paused_at", UtcDateTime),
+    # Where its end is told: a list of URLs.
+    Column("notify_urls", JSON(none_as_null=True)),
     PrimaryKeyConstraint("id"),
     CheckConstraint(one_of("state", JobState), name="state"),
     CheckConstraint(one_of("stop_reason", STOP_REASONS), name="stop_reason"),

@@ -1,4 +1,4 @@
-"""The views that people poll: `job_progress` and `job_errors`.
+"""The views that people poll: of jobs `job_progress` and `job_errors`, and two of evaluations.
 
 Their columns are a promise, and docs/polling.md describes them; the tables below them may change.
 A view holds no data: a migration that changes a table drops the views first, and makes them
@@ -7,7 +7,7 @@ again, as this module has them, at its end.
 
 from __future__ import annotations
 
-VIEWS = ("job_progress", "job_errors")
+VIEWS = ("job_progress", "job_errors", "evaluation_runs", "evaluation_metrics")
 
 # What the two databases write differently. SQLite keeps times as text, in UTC; and it is told
 # the index of the chunks that were handed back, as it may think that of all queued ones as good.
@@ -178,6 +178,29 @@ FROM jobs AS j
 WHERE j.expired > 0"""
 
 
+_RUNS = """\
+CREATE VIEW evaluation_runs AS
+SELECT
+    e.id{text} AS evaluation_id, e.name{text} AS name, e.state{text} AS state,
+    e.verdict{text} AS verdict, e.trigger{text} AS trigger, e.due_at,
+    e.job_id{text} AS job_id, j.model{text} AS model, e.dataset_hash{text} AS dataset_hash,
+    e.dataset_rows, e.scores_path{text} AS scores_path,
+    e.error_code{text} AS error_code, e.error_message{text} AS error_message,
+    e.created_at, e.started_at, e.finished_at, e.blessed_at
+FROM evaluations AS e
+LEFT JOIN jobs AS j ON j.id = e.job_id"""
+
+_METRICS = """\
+CREATE VIEW evaluation_metrics AS
+SELECT
+    s.evaluation_id{text} AS evaluation_id, e.name{text} AS name, e.finished_at,
+    s.scorer{text} AS scorer, s.slice_column{text} AS slice_column,
+    s.slice_value{text} AS slice_value, s.rows, s.missing, s.value, s.low, s.high,
+    s.interval{text} AS interval
+FROM evaluation_scores AS s
+JOIN evaluations AS e ON e.id = s.evaluation_id"""
+
+
 def create_statements(dialect: str) -> tuple[str, ...]:
     """The statements that make `VIEWS`, in the SQL of `sqlite` or `postgresql`."""
-    return tuple(view.format(**_WRITTEN[dialect]) for view in (_PROGRESS, _ERRORS))
+    return tuple(view.format(**_WRITTEN[dialect]) for view in (_PROGRESS, _ERRORS, _RUNS, _METRICS))

@@ -8,9 +8,9 @@ from alembic import context
 from sqlalchemy import Connection
 
 from jobs.database import Database
+from jobs.evaluation_tables import metadata  # of all tables: `jobs.tables` is loaded by it
 from jobs.settings import Settings
 from jobs.sqltypes import SafeText, UtcDateTime
-from jobs.tables import metadata
 
 
 def plain_type(kind: str, item: Any, _context: Any) -> str | Literal[False]:

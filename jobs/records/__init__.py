@@ -6,6 +6,8 @@ plans    a new job, and what a version of a job has to do
 jobs     jobs, windows, chunks and events, as SQL has them
 leases   the right to work on a chunk, or to merge a window
 workers  workers, as they report themselves
+
+Those of schedules and evaluations are in `jobs.records.evaluations`.
 """
 
 from jobs.records.counts import Counts

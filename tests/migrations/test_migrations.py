@@ -14,7 +14,8 @@ from sqlalchemy import inspect, text
 
 from jobs.database import Database, upgrade
 from jobs.errors import DatabaseError
-from jobs.tables import SCHEMA_REVISION, metadata
+from jobs.evaluation_tables import metadata
+from jobs.tables import SCHEMA_REVISION
 from jobs.views import VIEWS, create_statements
 from tests.support.migrating import ROOT, config, schema
 
