@@ -1,0 +1,1 @@
+"""Evaluations: answers of a job are scored, summed up, compared with earlier ones, and judged."""

@@ -1,0 +1,1 @@
+"""Scorers: each gives an answer a score. `registry` knows them all."""
