@@ -123,15 +123,18 @@ class Database:
         """Close all idle connections; those in use close when they are given back."""
         self.engine.dispose()
 
+    def is_missing(self) -> bool:
+        """Whether it would be an SQLite file that is not there; opening it would create it."""
+        on_sqlite = self.engine.dialect.name == "sqlite"
+        return on_sqlite and not Path(self.url.database or "").exists()
+
     def check_revision(self) -> None:
         """Refuse a database whose tables are not those that this version of pagemill knows.
 
         Raises:
             DatabaseError: the tables are missing, older or newer.
         """
-        on_sqlite = self.engine.dialect.name == "sqlite"
-        # Opening a file that is missing would create it.
-        if on_sqlite and not Path(self.url.database or "").exists():
+        if self.is_missing():
             raise DatabaseError(f"there is no database at {self.shown_url}: {UPGRADE_HINT}")
         with self.read() as connection:
             if not inspect(connection).has_table("alembic_version"):

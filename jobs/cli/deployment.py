@@ -97,7 +97,14 @@ def opened(
         try:
             database.check_revision()
         except DatabaseError:
-            if not (create and settings.default_database):
+            if not settings.default_database:
+                raise
+            if not create:
+                if database.is_missing():
+                    raise DatabaseError(
+                        f"nothing was submitted yet, so there is no database at "
+                        f"{database.shown_url}: `pagemill submit` and `pagemill run` make it"
+                    ) from None
                 raise
             upgrade(settings.database_url, on_wait)
             database.check_revision()

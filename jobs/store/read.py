@@ -25,6 +25,7 @@ from jobs.tables import (
 )
 
 SHORTEST_PREFIX = 8  # `job_` and four characters
+LONGEST_ID = 64
 SHOWN_MATCHES = 10
 _SUMS = [func.coalesce(func.sum(chunks.c[name]), 0).label(name) for name in COUNT_NAMES]
 
@@ -106,6 +107,11 @@ def window_records(connection: Connection, job_id: str, version: int | None) -> 
 
 
 def _job_row(connection: Connection, job_id: str) -> Row[Any]:
+    if len(job_id) > LONGEST_ID:
+        raise JobNotFound(
+            f"no id has over {LONGEST_ID} characters, and this one, which begins with "
+            f"{job_id[:LONGEST_ID]!r}, has {len(job_id):,}; `pagemill list` shows the ids"
+        )
     exact = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
     if exact is not None:
         return exact

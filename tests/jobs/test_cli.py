@@ -650,7 +650,8 @@ def test_the_default_database_makes_itself_at_submit_only(
 ) -> None:
     cli = CommandLine(tmp_path / "home", monkeypatch)
     _, err = cli("list", expect=69)
-    assert "pagemill db upgrade" in err
+    assert "nothing was submitted yet" in err
+    assert "`pagemill submit`" in err
 
     cli.submit(*GOOD)
 

@@ -214,3 +214,9 @@ def test_older_versions_stay_readable(back: StoreUnderTest, store: Store) -> Non
     assert [c.state for c in store.chunks(job.id, 1)] == [ChunkState.DONE] * 3
     assert [w.merged for w in store.windows(job.id, 1)] == ["w0.parquet", "w1.parquet"]
     assert [w.merged for w in store.windows(job.id)] == [None]
+
+
+def test_what_is_too_long_to_be_an_id_is_not_said_back_in_full(store: Store) -> None:
+    with pytest.raises(JobNotFound, match="has 5,000") as raised:
+        store.job("job_" + "x" * 4_996)
+    assert len(str(raised.value)) < 300
