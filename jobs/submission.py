@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,6 +12,7 @@ from typing import Any
 from jobs import layout
 from jobs.errors import InputError
 from jobs.fingerprint import input_digests, job_fingerprint, seed_of_key
+from jobs.ids import new_id
 from jobs.job_folder import JobFolder
 from jobs.job_options import check_options, check_sampling
 from jobs.kinds import JobKind
@@ -28,8 +28,6 @@ from jobs.records import NewJob, Plan, RowErrorInfo
 from jobs.shown_urls import shown_input
 from jobs.storage import Storage
 
-# RFC 4648's letters and digits, in the order of ASCII, so that ids sort by time.
-_BASE32 = "234567abcdefghijklmnopqrstuvwxyz"
 MAX_ROWS = 100_000_000  # of an input
 _SHOWN_ERRORS = 5
 
@@ -179,9 +177,7 @@ def _seed(submission: Submission) -> int:
 
 
 def new_job_id() -> str:
-    """`job_` and 20 characters: 48 bits of milliseconds, then 52 random bits."""
-    number = (time.time_ns() // 1_000_000) << 52 | secrets.randbits(52)
-    return "job_" + "".join(_BASE32[(number >> shift) & 31] for shift in range(95, -1, -5))
+    return new_id("job")
 
 
 def _uri(given: str | Source) -> str:
