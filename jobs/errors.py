@@ -11,6 +11,7 @@
     ├── BrokerError            the broker cannot be reached, or refuses
     ├── KeyReused              an idempotency key is that of a job with other content
     ├── JobNotFound            no job of that id
+    ├── EvaluationNotFound     no evaluation of that id
     ├── StateConflict          the job's state does not allow what was asked
     ├── OutputNotReady         results were asked for before there are any
     ├── WaitTimedOut           a job had not ended when the time to wait for it was over
@@ -91,6 +92,12 @@ class KeyReused(JobsError):
 
 class JobNotFound(JobsError):
     """There is no job of that id."""
+
+    exit_code = 66
+
+
+class EvaluationNotFound(JobsError):
+    """There is no evaluation of that id."""
 
     exit_code = 66
 

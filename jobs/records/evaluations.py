@@ -161,6 +161,22 @@ class EvaluationRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationLease:
+    """The right to take the next step of an evaluation, until it runs out."""
+
+    evaluation: EvaluationRecord
+    owner: str
+
+    @property
+    def id(self) -> str:
+        return self.evaluation.id
+
+    @property
+    def epoch(self) -> int:
+        return self.evaluation.epoch
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreRecord:
     """A row of the `evaluation_scores` table: what came out, of all rows or of a slice.
 

@@ -1,17 +1,33 @@
-"""Evaluations, from the moment that one is due."""
+"""Evaluations as rows: inserted, looked at, blessed, removed. `evaluation_steps` moves them on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, tuple_, update
 
-from jobs.evaluation_tables import evaluations
-from jobs.records.evaluations import EvaluationState, Trigger
-from jobs.sqltypes import database_now
+from jobs.errors import EvaluationNotFound, StateConflict
+from jobs.evaluation_tables import evaluation_comparisons, evaluation_scores, evaluations
+from jobs.records.evaluations import (
+    ComparisonRecord,
+    EvaluationRecord,
+    EvaluationState,
+    Interval,
+    Method,
+    Role,
+    ScoreRecord,
+    Trigger,
+    Verdict,
+)
+from jobs.sqltypes import SafeText, database_now
 from jobs.store.rows import insert_unless_there
+
+SHORTEST_PREFIX = 9  # `eval_` and four characters
+SHOWN_MATCHES = 10
+NAMES_AT_ONCE = 500  # parameters of one statement
+ENDED = [state for state in EvaluationState if state.terminal]
 
 
 def insert_evaluation(
@@ -54,5 +70,269 @@ def insert_evaluation(
         created_at=database_now(),
         finished_at=database_now() if skipped else None,
     )
-    inserted: int = connection.execute(statement.on_conflict_do_nothing()).rowcount
-    return inserted == 1
+    inserted = connection.execute(
+        statement.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True}
+    )
+    return bool(inserted.rowcount)
+
+
+def evaluation(connection: Connection, given: str) -> EvaluationRecord:
+    """The evaluation of an id, or of the only one that starts so.
+
+    Raises:
+        EvaluationNotFound: there is none, or there are several.
+    """
+    query = select(evaluations).where(evaluations.c.id == given)
+    exact = connection.execute(query).one_or_none()
+    if exact is not None:
+        return evaluation_record(exact)
+    found: Sequence[Row[Any]] = []
+    if len(given) >= SHORTEST_PREFIX:
+        # Not LIKE: it would take `_`, which is in every id, for any character.
+        starts = func.substr(evaluations.c.id, 1, len(given), type_=SafeText) == given
+        query = select(evaluations).where(starts).order_by(evaluations.c.id)
+        found = connection.execute(query.limit(SHOWN_MATCHES + 1)).all()
+    if len(found) == 1:
+        return evaluation_record(found[0])
+    if not found:
+        raise EvaluationNotFound(
+            f"there is no evaluation {given[:80]!r}; the start of an id is enough from "
+            f"{SHORTEST_PREFIX} characters on, and `pagemill eval list` shows the ids"
+        )
+    shown = ", ".join(row.id for row in found[:SHOWN_MATCHES])
+    more = ", …" if len(found) > SHOWN_MATCHES else ""
+    raise EvaluationNotFound(
+        f"several evaluations start with {given!r}: {shown}{more}; give more of the id"
+    )
+
+
+def list_evaluations(
+    connection: Connection,
+    name: str | None,
+    states: Collection[EvaluationState],
+    schedule_id: str | None,
+    limit: int | None,
+) -> list[EvaluationRecord]:
+    query = select(evaluations).order_by(*(column.desc() for column in _order()))
+    if name is not None:
+        query = query.where(evaluations.c.name == name)
+    if states:
+        query = query.where(evaluations.c.state.in_(states))
+    if schedule_id is not None:
+        query = query.where(evaluations.c.schedule_id == schedule_id)
+    return [evaluation_record(row) for row in connection.execute(query.limit(limit))]
+
+
+def names(connection: Connection) -> list[str]:
+    """The names of all series."""
+    query = select(evaluations.c.name).distinct().order_by(evaluations.c.name)
+    return list(connection.scalars(query))
+
+
+def baseline_of(
+    connection: Connection, name: str, before: EvaluationRecord | None
+) -> EvaluationRecord | None:
+    query = (
+        select(evaluations)
+        .where(evaluations.c.name == name, evaluations.c.blessed_at.is_not(None), *_before(before))
+        .order_by(evaluations.c.blessed_at.desc(), evaluations.c.id.desc())
+    )
+    return _first(connection, query)
+
+
+def previous_of(
+    connection: Connection, name: str, before: EvaluationRecord | None
+) -> EvaluationRecord | None:
+    query = (
+        select(evaluations)
+        .where(
+            evaluations.c.name == name,
+            evaluations.c.state == EvaluationState.COMPLETED,
+            *_before(before),
+        )
+        .order_by(*(column.desc() for column in _order()))
+    )
+    return _first(connection, query)
+
+
+def scores(connection: Connection, evaluation_id: str) -> list[ScoreRecord]:
+    """All rows together first, of each scorer, then its slices."""
+    columns = evaluation_scores.c
+    query = (
+        select(evaluation_scores)
+        .where(columns.evaluation_id == evaluation_id)
+        .order_by(columns.scorer, columns.slice_column, columns.slice_value)
+    )
+    return [
+        ScoreRecord(
+            scorer=row.scorer,
+            slice_column=row.slice_column,
+            slice_value=row.slice_value,
+            rows=row.rows,
+            missing=row.missing,
+            value=row.value,
+            low=row.low,
+            high=row.high,
+            interval=None if row.interval is None else Interval(row.interval),
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def comparisons(connection: Connection, evaluation_id: str) -> list[ComparisonRecord]:
+    columns = evaluation_comparisons.c
+    query = (
+        select(evaluation_comparisons)
+        .where(columns.evaluation_id == evaluation_id)
+        .order_by(columns.role, columns.scorer)
+    )
+    return [
+        ComparisonRecord(
+            role=Role(row.role),
+            scorer=row.scorer,
+            other_id=row.other_id,
+            pairs=row.pairs,
+            better=row.better,
+            worse=row.worse,
+            unpaired=row.unpaired,
+            difference=row.difference,
+            low=row.low,
+            high=row.high,
+            p_value=row.p_value,
+            method=None if row.method is None else Method(row.method),
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def insert_results(
+    connection: Connection,
+    evaluation_id: str,
+    found: Sequence[ScoreRecord],
+    compared: Sequence[ComparisonRecord],
+) -> None:
+    """Insert what came out of an evaluation that has no results yet."""
+    for table, records in ((evaluation_scores, found), (evaluation_comparisons, compared)):
+        rows = [{"evaluation_id": evaluation_id, **_values(record)} for record in records]
+        for start in range(0, len(rows), NAMES_AT_ONCE):
+            connection.execute(insert(table), rows[start : start + NAMES_AT_ONCE])
+
+
+def bless(connection: Connection, evaluation_id: str, remove: bool) -> EvaluationRecord:
+    """Make a completed evaluation the baseline of its series, or take that back.
+
+    Raises:
+        StateConflict: it is not completed, so nothing can be compared with it.
+    """
+    found = evaluation(connection, evaluation_id)
+    if not remove and found.state is not EvaluationState.COMPLETED:
+        raise StateConflict(
+            f"evaluation {found.id} is {found.state}; only a completed one can be a baseline"
+        )
+    connection.execute(
+        update(evaluations)
+        .where(evaluations.c.id == found.id)
+        .values(blessed_at=None if remove else database_now())
+    )
+    return evaluation(connection, found.id)
+
+
+def delete_evaluation(connection: Connection, evaluation_id: str, again: bool) -> None:
+    """Forget an evaluation that has ended; its files are orphans then.
+
+    Args:
+        again: there was an earlier attempt, whose answer was lost on its way.
+
+    Raises:
+        StateConflict: it has not ended.
+    """
+    query = select(evaluations.c.state).where(evaluations.c.id == evaluation_id)
+    state = connection.scalar(query.with_for_update())
+    if state is None:
+        if again:
+            return
+        evaluation(connection, evaluation_id)  # says how to find one
+    if state not in ENDED:
+        raise StateConflict(
+            f"evaluation {evaluation_id} is {state}; wait until it has ended, or end it with "
+            f"`pagemill eval cancel {evaluation_id}`"
+        )
+    _delete(connection, [evaluation_id])
+
+
+def prune(connection: Connection, seconds: float) -> int:
+    """Forget evaluations that ended so long ago; baselines stay as long as they are blessed."""
+    ended_long_ago = (
+        evaluations.c.finished_at <= database_now(-seconds),
+        evaluations.c.blessed_at.is_(None),
+    )
+    query = select(evaluations.c.id).where(*ended_long_ago).limit(NAMES_AT_ONCE)
+    ids = list(connection.scalars(query.with_for_update()))
+    _delete(connection, ids)
+    return len(ids)
+
+
+def known(connection: Connection, ids: Sequence[str]) -> set[str]:
+    """Those of some ids that there are evaluations of."""
+    found: set[str] = set()
+    for start in range(0, len(ids), NAMES_AT_ONCE):
+        some = ids[start : start + NAMES_AT_ONCE]
+        query = select(evaluations.c.id).where(evaluations.c.id.in_(some))
+        found |= set(connection.scalars(query))
+    return found
+
+
+def evaluation_record(row: Row[Any]) -> EvaluationRecord:
+    return EvaluationRecord(
+        id=row.id,
+        name=row.name,
+        schedule_id=row.schedule_id,
+        due_at=row.due_at,
+        trigger=Trigger(row.trigger),
+        spec=row.spec,
+        expected_hash=row.expected_hash,
+        state=EvaluationState(row.state),
+        job_id=row.job_id,
+        judge_jobs=row.judge_jobs,
+        dataset_hash=row.dataset_hash,
+        dataset_rows=row.dataset_rows,
+        scores_path=row.scores_path,
+        verdict=None if row.verdict is None else Verdict(row.verdict),
+        findings=row.findings,
+        error_code=row.error_code,
+        error_message=row.error_message,
+        epoch=row.lease_epoch,
+        attempts=row.attempts,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        blessed_at=row.blessed_at,
+    )
+
+
+def _order() -> tuple[ColumnElement[Any], ColumnElement[Any], ColumnElement[Any]]:
+    """By when they were made; those that one look at the clock made, by when they were due."""
+    columns = evaluations.c
+    return columns.created_at, func.coalesce(columns.due_at, columns.created_at), columns.id
+
+
+def _before(record: EvaluationRecord | None) -> tuple[ColumnElement[bool], ...]:
+    if record is None:
+        return ()
+    created, due = record.created_at, record.due_at or record.created_at
+    return (tuple_(*_order()) < (created, due, record.id),)
+
+
+def _first(connection: Connection, query: Any) -> EvaluationRecord | None:
+    row = connection.execute(query.limit(1)).one_or_none()
+    return None if row is None else evaluation_record(row)
+
+
+def _values(record: ScoreRecord | ComparisonRecord) -> Mapping[str, Any]:
+    return {name: getattr(record, name) for name in record.__slots__}
+
+
+def _delete(connection: Connection, ids: Sequence[str]) -> None:
+    for table in (evaluation_scores, evaluation_comparisons):
+        connection.execute(delete(table).where(table.c.evaluation_id.in_(ids)))
+    connection.execute(delete(evaluations).where(evaluations.c.id.in_(ids)))

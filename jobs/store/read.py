@@ -34,6 +34,12 @@ def job(connection: Connection, job_id: str) -> JobRecord:
     return job_record(_job_row(connection, job_id))
 
 
+def job_of_key(connection: Connection, idempotency_key: str) -> JobRecord | None:
+    query = select(jobs).where(jobs.c.idempotency_key == idempotency_key)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else job_record(row)
+
+
 def is_there(connection: Connection, job_id: str) -> bool:
     """Whether there is a job of that very id."""
     return connection.scalar(select(jobs.c.id).where(jobs.c.id == job_id)) is not None
