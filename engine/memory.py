@@ -27,7 +27,7 @@ from engine.task import Pooling
 logger = logging.getLogger("pagemill.engine")
 
 # The rest of a host's free memory stays for activations, the worker and everything else.
-_HOST_SHARE = 0.5
+HOST_SHARE = 0.5
 _SWAP_SHARE = 0.25
 
 
@@ -92,14 +92,15 @@ def size_swap_space(config: EngineConfig, block_bytes: int) -> int:
     within the control group's limit.
     """
     wanted = int(config.swap_space * GIB)
-    return min(wanted, int(_free_host_bytes() * _SWAP_SHARE)) // block_bytes
+    return min(wanted, int(free_host_bytes() * _SWAP_SHARE)) // block_bytes
 
 
 def _host_bytes(bound: int) -> int:
-    return min(bound, int(_free_host_bytes() * _HOST_SHARE))
+    return min(bound, int(free_host_bytes() * HOST_SHARE))
 
 
-def _free_host_bytes() -> int:
+def free_host_bytes() -> int:
+    """Memory of the host that this process may still take, within its control groups."""
     free = psutil.virtual_memory().available
     headroom = cgroup_headroom(Path("/"))
     if headroom is not None:

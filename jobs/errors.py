@@ -16,6 +16,9 @@
     ├── OutputNotReady         results were asked for before there are any
     ├── WaitTimedOut           a job had not ended when the time to wait for it was over
     ├── WorkerFailed           the worker of a `run` left before the job had ended
+    ├── ModelUnusable          a model is not here, or cannot be served
+    ├── HubUnavailable         the hub of models cannot be reached, or refuses
+    ├── ChildFailed            a process that looks into models for us died
     ├── PackageMissing         a package that is not installed is needed
     ├── OutputError            finished rows do not add up: one is missing, twice there, or torn
     └── RowError               one row is refused: it becomes an error row (never the end of a job)
@@ -122,6 +125,22 @@ class WaitTimedOut(JobsError, TimeoutError):
 
 class WorkerFailed(JobsError):
     """The worker of a `run` left before the job had ended."""
+
+
+class ModelUnusable(JobsError):
+    """A model is not here, or cannot be served."""
+
+    exit_code = 3
+
+
+class HubUnavailable(JobsError):
+    """The hub of models cannot be reached, or refuses."""
+
+    exit_code = 69
+
+
+class ChildFailed(JobsError):
+    """A process that looks into models for us died."""
 
 
 class PackageMissing(JobsError, ImportError):

@@ -7,8 +7,8 @@ from pathlib import Path
 from engine.errors import ModelNotFound
 
 # Never pickle weights; the top folder only (others hold the same weights in other formats).
-_WANTED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
-_UNWANTED = ["*/*", "consolidated*.safetensors"]
+WANTED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
+UNWANTED = ["*/*", "consolidated*.safetensors"]
 
 
 def download(name: str) -> tuple[Path, str]:
@@ -28,7 +28,7 @@ def download(name: str) -> tuple[Path, str]:
     )
 
     try:
-        folder = Path(snapshot_download(name, allow_patterns=_WANTED, ignore_patterns=_UNWANTED))
+        folder = Path(snapshot_download(name, allow_patterns=WANTED, ignore_patterns=UNWANTED))
     except GatedRepoError as error:
         raise ModelNotFound(
             f"{name} is gated: accept its terms at https://huggingface.co/{name}, then set "

@@ -20,7 +20,7 @@ from engine.models.read_config import read_eos_token_ids, read_model_config
 
 logger = logging.getLogger("pagemill.engine")
 
-_STORED_DTYPES = {"F64": "float32", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+STORED_DTYPES = {"F64": "float32", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -94,10 +94,10 @@ def _check_tensors(config: ModelConfig, paths: list[Path], folder: Path) -> str:
             raise BrokenModel(
                 f"{path}: the tensor {name} has the shape {shape}; config.json asks for {expected}"
             )
-        if part.get_dtype() not in _STORED_DTYPES:
+        if part.get_dtype() not in STORED_DTYPES:
             raise BrokenModel(
                 f"{path}: the tensor {name} is stored as {part.get_dtype()}; pagemill reads "
-                f"{', '.join(_STORED_DTYPES)}"
+                f"{', '.join(STORED_DTYPES)}"
             )
     if missing := [name for name in wanted if name not in found]:
         more = f" and {len(missing) - 1} more tensors" if len(missing) > 1 else ""
@@ -105,7 +105,7 @@ def _check_tensors(config: ModelConfig, paths: list[Path], folder: Path) -> str:
             f"{folder}: the tensor {missing[0]}{more} is in none of the files "
             f"{', '.join(path.name for path in paths)}"
         )
-    return _STORED_DTYPES[found[_EMBEDDING][1].get_dtype()]
+    return STORED_DTYPES[found[_EMBEDDING][1].get_dtype()]
 
 
 def _allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Decoder:

@@ -14,6 +14,7 @@ from jobs.cli import (
     delete,
     doctor,
     errors,
+    estimate,
     events,
     gc,
     listing,
@@ -78,6 +79,7 @@ def pagemill(
 
 app.command("submit")(submit.submit)
 app.command("run")(run.run)
+app.command("estimate")(estimate.estimate)
 app.command("status")(status.status)
 app.command("wait")(wait.wait)
 app.command("list")(listing.list_jobs)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,16 @@ def submission_of(deployment: Deployment, options: SubmitOptions) -> Submission:
     Raises:
         UsageError: an option cannot be read.
     """
+    # A deadline is by the database's clock, which is the one that ends the job.
+    return read_submission(options, deployment.store.now)
+
+
+def read_submission(options: SubmitOptions, now: Callable[[], datetime]) -> Submission:
+    """As `submission_of`, by another clock.
+
+    Raises:
+        UsageError: an option cannot be read.
+    """
     from jobs.submission import Submission
 
     deadline = options.deadline
@@ -118,8 +129,7 @@ def submission_of(deployment: Deployment, options: SubmitOptions) -> Submission:
         limit=options.limit,
         seed=options.seed,
         priority=options.priority,
-        # By the database's clock, which is the one that ends the job.
-        deadline_at=None if deadline is None else parse_deadline(deadline, deployment.store.now()),
+        deadline_at=None if deadline is None else parse_deadline(deadline, now()),
         row_timeout=options.row_timeout,
         strict=options.strict,
         idempotency_key=options.idempotency_key,

@@ -127,7 +127,7 @@ def test_a_larger_block_takes_longer() -> None:
 def open_pool(
     monkeypatch: pytest.MonkeyPatch, free: int, swap_space: float
 ) -> tuple[KVCache, SwapPool]:
-    monkeypatch.setattr(memory, "_free_host_bytes", lambda: free)
+    monkeypatch.setattr(memory, "free_host_bytes", lambda: free)
     kv = cache()
     pool, _ = open_swap_pool(EngineConfig("m", swap_space=swap_space), kv)
     return kv, pool
