@@ -19,11 +19,11 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from jobs.errors import UsageError
 from jobs.evaluation import fields as read
+from jobs.records.evaluations import Role
 
 BOUNDS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -78,13 +78,6 @@ class Change:
 Rule = Bound | Change
 
 
-class Against(StrEnum):
-    """Which earlier evaluation of the series one is compared with."""
-
-    BASELINE = "baseline"  # the one that was blessed last
-    PREVIOUS = "previous"  # the last one that was completed
-
-
 @dataclass(frozen=True, slots=True)
 class GateSpec:
     """What makes an evaluation a regression.
@@ -97,7 +90,7 @@ class GateSpec:
     """
 
     rules: tuple[Rule, ...] = ()
-    against: Against | None = Against.BASELINE
+    against: Role | None = Role.BASELINE
     alpha: float = 0.05
     missing: int | float = 0
 
@@ -115,9 +108,9 @@ class GateSpec:
         rules = tuple(
             parse_rule(rule, f"{where}.rules[{i}]", alpha) for i, rule in enumerate(written)
         )
-        against = given.get("against", str(Against.BASELINE))
+        against = given.get("against", str(Role.BASELINE))
         if against is not None:
-            against = read.member_of(Against, against, f"{where}.against")
+            against = read.member_of(Role, against, f"{where}.against")
         elif changes := [rule.text for rule in rules if not isinstance(rule, Bound)]:
             raise UsageError(
                 f"{where}.against is null, but {changes[0]!r} compares with an earlier "

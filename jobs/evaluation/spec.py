@@ -9,19 +9,17 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from jobs.api.options import SubmitArguments, check_names
 from jobs.errors import UsageError
 from jobs.evaluation import fields as read
 from jobs.evaluation.rules import NAME, Bound, GateSpec
 from jobs.evaluation.scorers.base import Scorer
 from jobs.evaluation.scorers.registry import scorer_kind
+from jobs.evaluation.submit_options import submit_options
 from jobs.kinds import JobKind
 from jobs.parameters import MAX_SEED
 
 VERSION = 1
 MAX_SCORERS = 32
-# What an evaluation decides itself.
-_NOT_OF_SUBMIT = ("idempotency_key", "seed")
 
 
 class Dataset(StrEnum):
@@ -57,9 +55,13 @@ class ScorerSpec:
             UsageError: it has no such options, or a plug-in that it names is not installed.
             PackageMissing: it needs a package that is not installed.
         """
-        scorer = scorer_kind(self.scorer, "scorer").of(self.options, where)
+        scorer = self.built(where)
         scorer.prepare()
         return scorer
+
+    def built(self, where: str = "options") -> Scorer:
+        """The scorer, whatever it needs installed or not."""
+        return scorer_kind(self.scorer, "scorer").of(self.options, where)
 
     @classmethod
     def from_json(cls, value: Any, where: str) -> ScorerSpec:
@@ -101,6 +103,8 @@ class EvaluationSpec:
 
     def __post_init__(self) -> None:
         """Parts that do not fit together are refused however the specification was made."""
+        if not self.scorers:
+            raise UsageError("scorers is empty; it must have one or more")
         names = [scorer.name for scorer in self.scorers]
         for name in names:
             if names.count(name) > 1:
@@ -117,11 +121,11 @@ class EvaluationSpec:
                     f"the rule {rule.text!r} is about the slice {part[0]!r}, which is none of "
                     f"slices ({', '.join(self.slices) or 'there are none'})"
                 )
-        needing = [s.name for s in self.scorers if scorer_kind(s.scorer, "scorer").needs_target]
+        needing = [s.name for s in self.scorers if s.built().needs_target]
         if self.target is None and needing:
             raise UsageError(f"target is null, but {needing[0]} needs one: name its column")
         kind = self.submit.get("kind")
-        if kind is not None and kind != self.job_kind:
+        if self.job_kind != (kind or self.job_kind):
             raise UsageError(
                 f'submit.kind is {kind!r}, but the scorers read rows of a job of kind "'
                 f'{self.job_kind}"; leave it out'
@@ -177,7 +181,7 @@ class EvaluationSpec:
             model=read.a_text(given["model"], f"{at}model"),
             scorers=_scorers(given["scorers"], f"{at}scorers"),
             target=None if target is None else read.a_text(target, f"{at}target"),
-            submit=_submit(given.get("submit", {}), f"{at}submit"),
+            submit=dict(submit_options(given.get("submit", {}), f"{at}submit")),
             slices=read.texts(given.get("slices", []), f"{at}slices"),
             gate=None if gate is None else GateSpec.from_json(gate, f"{at}gate"),
             dataset=read.member_of(Dataset, given.get("dataset", "frozen"), f"{at}dataset"),
@@ -219,19 +223,6 @@ def _scorers(value: Any, where: str) -> tuple[ScorerSpec, ...]:
     if len(items) > MAX_SCORERS:
         raise UsageError(f"{where} has {len(items)} scorers; it must have at most {MAX_SCORERS}")
     return tuple(ScorerSpec.from_json(item, f"{where}[{i}]") for i, item in enumerate(items))
-
-
-def _submit(value: Any, where: str) -> dict[str, Any]:
-    given = dict(read.an_object(value, where))
-    for name in _NOT_OF_SUBMIT:
-        if name in given:
-            hint = "the evaluation's own seed is used" if name == "seed" else "it has its own"
-            raise UsageError(f"{where}.{name} cannot be given: {hint}")
-    try:
-        check_names(given, SubmitArguments)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
-    return given
 
 
 def _urls(value: Any, where: str) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.errors import JobsError, UsageError
-from jobs.evaluation.rules import Against, Bound, Change, GateSpec
+from jobs.evaluation.rules import Bound, Change, GateSpec
 from jobs.evaluation.spec import Dataset, EvaluationSpec, ScorerSpec
 from jobs.kinds import JobKind
+from jobs.records.evaluations import Role
 
 pytestmark = pytest.mark.quick
 
@@ -46,7 +47,7 @@ def test_what_is_not_said_has_a_default() -> None:
     assert (spec.target, spec.dataset, spec.gate) == ("target", Dataset.FROZEN, None)
     assert (spec.seed, spec.job_kind) == (0, JobKind.GENERATE)
     gated = EvaluationSpec.from_json(LEAST | {"gate": {}})
-    assert gated.gate == GateSpec((), Against.BASELINE, 0.05, 0)
+    assert gated.gate == GateSpec((), Role.BASELINE, 0.05, 0)
 
 
 @pytest.mark.parametrize("value", [LEAST, WHOLE])

@@ -26,19 +26,17 @@ _WANTED: dict[Any, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Scorer(ABC):
-    """Scores rows. The fields of a subclass are its options.
+    """A way to score rows. The fields of a subclass are its options.
 
     Attributes:
         name: what a specification calls it.
         summary: one line for people.
-        needs_target: a row without a target is missing.
         job_kind: kind of the jobs whose rows it can score.
         corpus: whether the value of many rows is more than the mean of their scores.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    needs_target: ClassVar[bool] = True
     job_kind: ClassVar[JobKind] = JobKind.GENERATE
     corpus: ClassVar[bool] = False
 
@@ -69,6 +67,11 @@ class Scorer(ABC):
         except ValueError as error:  # of __post_init__
             raise UsageError(f"{where}.{error}") from None
 
+    @property
+    def needs_target(self) -> bool:
+        """Whether a row without a target is missing."""
+        return True
+
     def prepare(self) -> None:  # noqa: B027 (most need nothing)
         """Load what it needs beyond its options.
 
@@ -77,20 +80,28 @@ class Scorer(ABC):
             PackageMissing: it needs a package that is not installed.
         """
 
-    def score(self, row: ScoredRow) -> Score:
-        """The score of a row; it is missing without an answer, or a target that is needed."""
+    def unscored(self, row: ScoredRow) -> Score | None:
+        """Why a row is missing before anybody looks at its answer; None if it is not."""
         if row.error is not None:
             return missing(f"no answer: {row.error}")
         if self.needs_target and not accepted(row.target):
             return missing("no target")
-        return self.score_answer(row)
+        return None
+
+
+class RowScorer(Scorer):
+    """Scores each row by itself."""
+
+    def score(self, row: ScoredRow) -> Score:
+        """The score of a row; it is missing without an answer, or a target that is needed."""
+        return self.unscored(row) or self.score_answer(row)
 
     @abstractmethod
     def score_answer(self, row: ScoredRow) -> Score:
         """The score of a row that has what it needs."""
 
 
-class TextScorer(Scorer):
+class TextScorer(RowScorer):
     """Compares the text of the answer with that of each accepted one; the best counts."""
 
     def score_answer(self, row: ScoredRow) -> Score:
