@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from engine.block_manager import BlockManager
     from engine.scheduler_config import SchedulerConfig
 
+OF_BEAM = "/beam "  # between the id of a request and the number of one of its beams
+
 
 def check_beams(config: SchedulerConfig, request: Request, longest_answer: int) -> None:
     """Refuse a request whose beams cannot run together, even alone.
@@ -65,7 +67,7 @@ class Beam(Sequence):
             stop_token_ids=group.stop_token_ids,
         )
         self.group, self.index = group, index
-        self.request_id = f"{group.request_id}/beam {index}"
+        self.request_id = f"{group.request_id}{OF_BEAM}{index}"
         self.replace_output(list(hypothesis.token_ids))
         self.num_candidates = group.num_candidates
         self.status = SequenceStatus.RUNNING

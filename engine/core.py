@@ -39,6 +39,7 @@ from engine.token_texts import TokenTexts
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from engine.device_time import DeviceTime
     from engine.loading import ModelFiles
     from engine.loading.loaded import LoadedModel
 
@@ -55,6 +56,9 @@ class Engine:
 
     Args:
         files: of the configured model, where they were looked up already.
+
+    Attributes:
+        device_time: told of each step; None where nobody wants to know.
 
     Raises:
         ModelError: the model cannot be served.
@@ -136,6 +140,7 @@ class Engine:
         self._watches: dict[str, StopStringWatch] = {}
         self._texts = TokenTexts(self.tokenizer)
         self._times = StepTimes()
+        self.device_time: DeviceTime | None = None
         self._limits = TimeLimits()
         self.load_seconds = time.monotonic() - began
 
@@ -218,6 +223,8 @@ class Engine:
             if on_planned is not None:
                 on_planned(self.scheduler.running_sequences)
             self._limits.begin(batch)
+            if self.device_time is not None:
+                self.device_time.begin(batch)
 
         began = time.perf_counter()
         outputs = self._end_overdue() + self._queue_compiled()
@@ -233,7 +240,10 @@ class Engine:
                 outputs.append(self._output(sequence))
         if self.config.check_invariants:
             self.scheduler.check_invariants()
-        self._times.add(time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        self._times.add(seconds)
+        if self.device_time is not None:
+            self.device_time.add(seconds)
         return outputs
 
     def _queue_compiled(self, timeout: float = 0.0) -> list[RequestOutput]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 from engine.message_bodies import output_body, output_of, requests_body, requests_of
@@ -165,6 +165,8 @@ class Report:
     Attributes:
         running: by request id; sent about twice a second, otherwise None.
         stats: sent together with `running`, and once before there is any work.
+        device_seconds: by request id, what the steps took of the device's time for it since it was
+            told last. Those of the answers come with them, the others with `stats`.
 
     The last report before the engine waits for work has both, so that nothing seems to run on.
     """
@@ -172,6 +174,7 @@ class Report:
     outputs: tuple[RequestOutput, ...] = ()
     running: Mapping[str, TokenCounts] | None = None
     stats: EngineStats | None = None
+    device_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 Message = (
@@ -230,6 +233,7 @@ def _decoded(body: Any) -> Message:
             tuple(output_of(o) for o in body["outputs"]),
             None if running is None else {i: TokenCounts(**c) for i, c in running.items()},
             None if stats is None else _stats(stats),
+            body["device_seconds"],
         )
     if cls is None:
         raise ValueError("not a message of the engine's pipe")
@@ -249,4 +253,5 @@ def _report_body(report: Report) -> dict[str, Any]:
         "outputs": [output_body(output) for output in report.outputs],
         "running": None if running is None else {i: asdict(c) for i, c in running.items()},
         "stats": None if stats is None else asdict(stats),
+        "device_seconds": report.device_seconds,
     }

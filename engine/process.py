@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from engine.batch_watch import BatchWatch
 from engine.config import EngineConfig
+from engine.device_time import DeviceTime
 from engine.errors import EngineError, RequestError
 from engine.loading import resolve_model
 from engine.loading.cache import prepare_triton
@@ -158,6 +159,7 @@ def _loop(engine: Engine, inbox: _Inbox, writer: Connection) -> int:
         if changed is not None:
             writer.send_bytes(encode(changed))
 
+    engine.device_time = device_time = DeviceTime()
     writer.send_bytes(encode(Report(stats=engine.stats)))
     told_of_first = False
     reported, stale = 0.0, False  # when stats were sent last, and whether there was work since
@@ -169,10 +171,13 @@ def _loop(engine: Engine, inbox: _Inbox, writer: Connection) -> int:
             told_of_first = told_of_first or _tell_of_first_token(engine)
         now = time.monotonic()
         if stale and (not engine.has_unfinished or now - reported >= REPORT_SECONDS):
-            writer.send_bytes(encode(Report(tuple(outputs), engine.running(), engine.stats)))
+            spent = device_time.take_all()
+            report = Report(tuple(outputs), engine.running(), engine.stats, spent)
+            writer.send_bytes(encode(report))
             reported, stale = now, engine.has_unfinished
         elif outputs:
-            writer.send_bytes(encode(Report(tuple(outputs))))
+            spent = device_time.take(output.request_id for output in outputs)
+            writer.send_bytes(encode(Report(tuple(outputs), device_seconds=spent)))
 
 
 def _tell_of_first_token(engine: Engine) -> bool:

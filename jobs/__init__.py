@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobs.api.job import Job, RowFailure
     from jobs.api.listing import list_jobs
     from jobs.api.results import Results
-    from jobs.api.status import ChunkCounts, Failure, JobStatus, RowCounts, TokenCounts
+    from jobs.api.status import ChunkCounts, DeviceUse, Failure, JobStatus, RowCounts, TokenCounts
     from jobs.api.submitting import run, submit
     from jobs.errors import (
         BrokerError,
@@ -47,7 +47,9 @@ _HOMES = {
     "jobs.api.job": ("Job", "RowFailure"),
     "jobs.api.listing": ("list_jobs",),
     "jobs.api.results": ("Results",),
-    "jobs.api.status": ("ChunkCounts", "Failure", "JobStatus", "RowCounts", "TokenCounts"),
+    "jobs.api.status": (
+        "ChunkCounts", "DeviceUse", "Failure", "JobStatus", "RowCounts", "TokenCounts",
+    ),
     "jobs.api.submitting": ("run", "submit"),
     "jobs.errors": (
         "BrokerError", "DatabaseError", "DatabaseUnavailable", "InputError", "JobNotFound",
@@ -62,7 +64,7 @@ _HOMES = {
 
 __all__ = [  # noqa: RUF022 (the first are those that most programs need)
     "submit", "run", "Job", "list_jobs", "JobStatus", "JobState", "Results", "RowFailure",
-    "RowCounts", "TokenCounts", "ChunkCounts", "Failure", "EventRecord", "Settings",
+    "RowCounts", "TokenCounts", "DeviceUse", "ChunkCounts", "Failure", "EventRecord", "Settings",
     "BrokerError", "DatabaseError", "DatabaseUnavailable", "InputError", "JobNotFound",
     "JobsError", "KeyReused", "OutputError", "OutputNotReady", "PackageMissing",
     "SettingsError", "StateConflict", "StorageError", "StorageUnavailable", "UsageError",

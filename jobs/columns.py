@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, String
+from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, String, text
+from sqlalchemy.types import Double
 
 from jobs.records import Counts
 from jobs.sqltypes import UtcDateTime
@@ -21,6 +22,7 @@ NAMES = {
 }
 
 COUNT_NAMES = tuple(f.name for f in dataclasses.fields(Counts))
+DEVICE_NAMES = ("device_seconds", "gpu_seconds")
 
 
 def one_of(column: str, values: Iterable[str]) -> str:
@@ -36,6 +38,11 @@ def counts() -> list[Column[Any]]:
 def counts_are_counts() -> CheckConstraint:
     """None of them is negative."""
     return CheckConstraint(" AND ".join(f"{name} >= 0" for name in COUNT_NAMES), name="counts")
+
+
+def device_time() -> list[Column[Any]]:
+    """The columns of `DeviceTime`."""
+    return [Column(name, Double, nullable=False, server_default=text("0")) for name in DEVICE_NAMES]
 
 
 def lease() -> list[Column[Any]]:

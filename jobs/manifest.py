@@ -95,6 +95,8 @@ def manifest_bytes(job: JobRecord, schema: pa.Schema, files: list[FileEntry]) ->
         "version": job.version,
         "rows": counts.rows,
         "counts": dataclasses.asdict(counts),
+        "device_seconds": round(job.device.seconds, 3),
+        "gpu_seconds": round(job.device.gpu_seconds, 3),
         "stopped": job.stop_reason,
         "model": job.model,
         "seed": job.seed,

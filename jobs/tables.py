@@ -35,12 +35,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import Double
 
-from jobs.columns import NAMES, counts, counts_are_counts, lease, one_of
+from jobs.columns import NAMES, counts, counts_are_counts, device_time, lease, one_of
 from jobs.sqltypes import SafeText, UtcDateTime
 from jobs.states import ChunkState, JobState
 
 # The newest migration. `Database.check_revision` compares it with what a database says.
-SCHEMA_REVISION = "0004"
+SCHEMA_REVISION = "0005"
 
 metadata = MetaData(naming_convention=NAMES)
 
@@ -97,6 +97,7 @@ jobs = Table(
     Column("paused_at", UtcDateTime),
     # Where its end is told: a list of URLs.
     Column("notify_urls", JSON(none_as_null=True)),
+    *device_time(),
     PrimaryKeyConstraint("id"),
     CheckConstraint(one_of("state", JobState), name="state"),
     CheckConstraint(one_of("stop_reason", STOP_REASONS), name="stop_reason"),
@@ -140,6 +141,7 @@ chunks = Table(
     # When the sweeper may send the next wake-up for it, and how many were sent.
     Column("wake_at", UtcDateTime, nullable=False),
     Column("sends", Integer, nullable=False),
+    *device_time(),
     PrimaryKeyConstraint("id"),
     ForeignKeyConstraint(
         ["job_id", "version", "window_ordinal"],

@@ -68,7 +68,13 @@ SELECT
             FROM workers AS w WHERE w.model = p.model ORDER BY w.seen_at DESC LIMIT 1
         ), '')
     END AS waiting_for,
-    p.paused_at
+    p.paused_at,
+    CAST(round(CAST(p.device_seconds AS NUMERIC), 3) AS DOUBLE PRECISION) AS device_seconds,
+    CAST(round(CAST(
+        (p.prompt_tokens - p.cached_tokens + p.completion_tokens) * 3600
+        / nullif(p.device_seconds, 0)
+    AS NUMERIC), 0) AS DOUBLE PRECISION) AS tokens_per_device_hour,
+    CAST(round(CAST(p.gpu_seconds AS NUMERIC), 3) AS DOUBLE PRECISION) AS gpu_seconds
 FROM (
     SELECT
         j.id{text} AS job_id, j.name{text} AS name, j.state{text} AS state, j.model{text} AS model,
@@ -94,7 +100,9 @@ FROM (
         j.published_version,
         j.folder || '/v' || j.published_version AS output_path,
         j.waiting_for{text} AS waiting_for,
-        j.paused_at
+        j.paused_at,
+        j.device_seconds + coalesce(b.device_seconds, 0) AS device_seconds,
+        j.gpu_seconds + coalesce(b.gpu_seconds, 0) AS gpu_seconds
     FROM jobs AS j
     LEFT JOIN (
         SELECT
@@ -108,19 +116,23 @@ FROM (
             CAST(sum(c.completed + c.failed + c.cancelled + c.expired) AS BIGINT) AS done,
             CAST(sum(c.prompt_tokens) AS BIGINT) AS prompt_tokens,
             CAST(sum(c.cached_tokens) AS BIGINT) AS cached_tokens,
-            CAST(sum(c.completion_tokens) AS BIGINT) AS completion_tokens
+            CAST(sum(c.completion_tokens) AS BIGINT) AS completion_tokens,
+            sum(c.device_seconds) AS device_seconds,
+            sum(c.gpu_seconds) AS gpu_seconds
         FROM (
             SELECT
                 job_id, 1 AS running, lease_owner AS worker,
                 completed, failed, cancelled, expired,
-                prompt_tokens, cached_tokens, completion_tokens
+                prompt_tokens, cached_tokens, completion_tokens,
+                device_seconds, gpu_seconds
             FROM chunks
             WHERE state = 'running'
             UNION ALL
             SELECT
                 job_id, 0, NULL,
                 completed, failed, cancelled, expired,
-                prompt_tokens, cached_tokens, completion_tokens
+                prompt_tokens, cached_tokens, completion_tokens,
+                device_seconds, gpu_seconds
             FROM chunks{handed_back}
             WHERE state = 'queued' AND lease_epoch > 0
         ) AS c

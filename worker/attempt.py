@@ -132,6 +132,7 @@ class Attempt:
             SpoolWriter(self._folder, self._lease.chunk_id, self._lease.epoch, self._mark),
             {r["row_index"]: r["line"] for r in rows},
             adopted,
+            on_gpu=self._means.ready.device.startswith("cuda"),
         )
         todo = [r for r in rows if not run.is_finished(r["row_index"])]
         means = self._means
@@ -196,7 +197,7 @@ class Attempt:
         self._spool(run)
         if run.is_lost:
             return Outcome.FENCED
-        self._means.store.release_chunk(self._lease, run.spooled_counts())
+        self._means.store.release_chunk(self._lease, run.spooled_counts(), run.device_time())
         return Outcome.HANDED_BACK
 
     def _spool(self, run: ChunkRun) -> None:
@@ -221,7 +222,9 @@ class Attempt:
         give_up = time.monotonic() + store.lease_seconds
         while True:
             try:
-                return store.commit_chunk(self._lease, part, run.counts(), errors)
+                return store.commit_chunk(
+                    self._lease, part, run.counts(), errors, run.device_time()
+                )
             except DatabaseError as error:
                 if time.monotonic() > give_up or handing_back.wait(COMMIT_AGAIN_SECONDS):
                     raise

@@ -52,6 +52,8 @@ class EngineBridge:
         engine_timeout: seconds.
         engine_env: variables of the engine's environment, besides those of this process.
         started: the first engine, with the same `config`, where it runs already.
+        on_device_time: told by request id how long the device computed them, before the answers
+            that came with it.
     """
 
     def __init__(
@@ -63,9 +65,11 @@ class EngineBridge:
         engine_timeout: float = ENGINE_TIMEOUT,
         engine_env: Mapping[str, str] | None = None,
         started: EngineProcess | None = None,
+        on_device_time: Callable[[Mapping[str, float]], None] | None = None,
     ) -> None:
         self._config = config
         self._on_failure = on_failure
+        self._on_device_time = on_device_time
         self._meter = EngineMeter() if meter is None else meter
         self._engine_timeout = self._load_timeout = engine_timeout
         self._engine_env = engine_env
@@ -260,6 +264,8 @@ class EngineBridge:
                     self._meter.take(message.stats)
                 if message.running is not None:
                     self._running = message.running
+                if self._on_device_time is not None and message.device_seconds:
+                    self._on_device_time(message.device_seconds)
                 for output in message.outputs:
                     self._deliver(output)
                 with self._lock:

@@ -53,5 +53,6 @@ def log_end(chunk_log: ChunkLog, run: ChunkRun, outcome: Outcome, seconds: float
             "cached_tokens": counts.cached_tokens,
             "completion_tokens": counts.completion_tokens,
             "seconds": round(seconds, 3),
+            "device_seconds": round(run.device_time().seconds, 3),
         },
     )  # fmt: skip

@@ -11,7 +11,7 @@ import pyarrow as pa
 from engine.messages import TokenCounts
 from engine.request import RequestOutput
 from jobs.manifest import count_rows
-from jobs.records import ChunkLease, Counts, RowResult
+from jobs.records import ChunkLease, Counts, DeviceTime, RowResult
 from jobs.result_table import result_table
 from jobs.spool import SpoolWriter
 from worker.requests import Prepared
@@ -34,6 +34,7 @@ class ChunkRun:
         spool: where finished rows are written down while others still run.
         lines: line in the input of each row_index.
         adopted: rows that an earlier worker had finished and spooled.
+        on_gpu: whether the engine's device is one.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class ChunkRun:
         spool: SpoolWriter,
         lines: Mapping[int, int],
         adopted: pa.Table,
+        *,
+        on_gpu: bool = False,
     ) -> None:
         self.lease = lease
         self._spool = spool
@@ -52,6 +55,8 @@ class ChunkRun:
         self._unspooled: list[RowResult] = []
         self._finished: set[int] = set(adopted.column("row_index").to_pylist())
         self._counts = count_rows(adopted)
+        self._on_gpu = on_gpu
+        self._device_seconds = 0.0
         self._rows: dict[int, RowSamples] = {}
         self._samples: dict[str, tuple[int, int]] = {}  # row_index and sample of each request
         self._ended = threading.Event()
@@ -99,6 +104,17 @@ class ChunkRun:
             if running is None:
                 return self._counts
             return sum((row.counts(running) for row in self._rows.values()), self._counts)
+
+    def spend(self, seconds: float) -> None:
+        """So much of the device's time was taken by its rows."""
+        with self._lock:
+            self._device_seconds += seconds
+
+    def device_time(self) -> DeviceTime:
+        """What its rows took of devices, and under earlier leases, as far as that was told."""
+        with self._lock:
+            own = self._device_seconds
+        return self.lease.device + DeviceTime(own, own if self._on_gpu else 0.0)
 
     def spooled_counts(self) -> Counts:
         """Counts of the rows that were written down."""

@@ -124,6 +124,9 @@ def _engine(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield _step_histogram(stats)
     yield _counter(
+        "pagemill_device_seconds", "Seconds that the engine computed", stats.step_seconds
+    )
+    yield _counter(
         "pagemill_engine_restarts",
         "Engines started in place of one that died",
         snapshot.engine_restarts,

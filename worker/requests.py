@@ -74,6 +74,12 @@ def request_id(lease: ChunkLease, row_index: int, sample: int = 0) -> str:
     return f"{lease.chunk_id}:{lease.epoch}:{row_index}:{sample}"
 
 
+def lease_of(request_id: str) -> tuple[str, int] | None:
+    """Chunk and epoch of the lease under which a request was made; None if under none."""
+    chunk_id, *numbers = request_id.rsplit(":", 3)
+    return (chunk_id, int(numbers[0])) if len(numbers) == 3 else None
+
+
 def row_of(request: Request) -> str:
     """Names the row in whose samples the request is one; the others' is the same."""
     return request.request_id.removesuffix(f":{request.sample_index}")

@@ -60,6 +60,7 @@ class Worker:
         self._stopped = False
         settings = options.settings
         self._meter = EngineMeter()
+        self._workload = Workload()
         self._bridge = EngineBridge(
             options.engine,
             self._engine_failed,
@@ -67,8 +68,8 @@ class Worker:
             engine_timeout=settings.engine_timeout_seconds,
             engine_env=options.engine_env(),
             started=engine,
+            on_device_time=self._workload.spend,
         )
-        self._workload = Workload()
         self._watch = StorageWatch(store)
         self._saver = Saver(self._watch, self._handing_back)
         self._feeder = Feeder(self._bridge, self._saver)
@@ -183,7 +184,9 @@ class Worker:
             return
         running = self._bridge.running()
         renewal = self.store.renew(
-            self.id, {i: (run.lease.epoch, run.counts(running)) for i, run in runs.items()}
+            self.id,
+            {i: (run.lease.epoch, run.counts(running)) for i, run in runs.items()},
+            {i: run.device_time() for i, run in runs.items()},
         )
         for chunk_id in renewal.lost:
             runs[chunk_id].stop(Stop.LEASE_LOST)

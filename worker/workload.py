@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from jobs.records import Counts
 from worker.chunk_run import ChunkRun, Stop
+from worker.requests import lease_of
 
 
 class Outcome(StrEnum):
@@ -86,6 +87,19 @@ class Workload:
             if held is not None and held.run is run:
                 self._ended += held.own()
                 del self._held[run.lease.chunk_id]
+
+    def spend(self, device_seconds: Mapping[str, float]) -> None:
+        """Give the time that the device computed requests to the runs that they are of.
+
+        Requests of runs that were left are nobody's any more.
+        """
+        runs: dict[tuple[str, int] | None, ChunkRun] = {
+            (run.lease.chunk_id, run.lease.epoch): run for run in self.runs()
+        }
+        for request_id, seconds in device_seconds.items():
+            run = runs.get(lease_of(request_id))
+            if run is not None:
+                run.spend(seconds)
 
     def count(self, outcome: Outcome) -> None:
         with self._lock:

@@ -40,6 +40,22 @@ class TokenCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """What a job took of devices.
+
+    Attributes:
+        seconds: that they computed, GPUs and processors.
+        gpu_seconds: those of them that GPUs did.
+        tokens_per_hour: tokens that were computed, of prompts and answers, an hour of devices;
+            None before there are any.
+    """
+
+    seconds: float
+    gpu_seconds: float
+    tokens_per_hour: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkCounts:
     """Chunks of the version that is worked on."""
 
@@ -79,6 +95,7 @@ class JobStatus:
     output: str | None
     rows: RowCounts
     tokens: TokenCounts
+    device: DeviceUse
     chunks: ChunkCounts
     workers_alive: int
     seed: int
@@ -116,6 +133,7 @@ def status_of(progress: JobProgress, storage: Storage) -> JobStatus:
         "state": progress.job.state,
         "rows": RowCounts(**shape["rows"]),
         "tokens": TokenCounts(**shape["tokens"]),
+        "device": DeviceUse(**shape["device"]),
         "chunks": ChunkCounts(**shape["chunks"]),
         "error": None if shape["error"] is None else Failure(**shape["error"]),
     }

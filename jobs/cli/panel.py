@@ -18,6 +18,7 @@ from jobs.cli.console import (
     squeezable,
 )
 from jobs.cli.deployment import Deployment
+from jobs.cli.device_use import device_sentence
 from jobs.cli.shapes import cached_share, shown_state, unanswered
 from jobs.cli.watching import Display, Speed, progress_display
 from jobs.cli.workers import PANEL_COLUMNS, workers_table
@@ -101,6 +102,7 @@ def panel(
         _pace_line(progress, speed, left),
         f"chunks: {progress.chunks_done:,} of {job.chunks_total:,} done, "
         f"{progress.chunks_running:,} running",
+        *filter(None, [device_sentence(progress.counts, progress.device)]),
         *waits,
     ]
     return Group(

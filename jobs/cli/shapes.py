@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import layout
 from jobs.cli.console import duration, plural
+from jobs.cli.device_use import device_json, device_sentence
 from jobs.states import HAS_WORK, JobState
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def job_json(job: JobRecord, storage: Storage) -> dict[str, Any]:
         "output": output_path(job, storage),
         "rows": _rows_json(job.total_rows, job.counts),
         "tokens": _tokens_json(job.counts),
+        "device": device_json(job.counts, job.device),
         "chunks": {"total": job.chunks_total, "left": job.chunks_left},
         "seed": job.seed,
         "fingerprint": job.fingerprint,
@@ -57,6 +59,7 @@ def progress_json(progress: JobProgress, storage: Storage) -> dict[str, Any]:
     shape = job_json(progress.job, storage)
     shape["rows"] = _rows_json(progress.job.total_rows, progress.counts)
     shape["tokens"] = _tokens_json(progress.counts)
+    shape["device"] = device_json(progress.counts, progress.device)
     shape["chunks"] |= {"running": progress.chunks_running, "done": progress.chunks_done}
     shape["workers_alive"] = progress.workers_alive
     if lacks_worker(progress):
@@ -127,6 +130,8 @@ def summary(job: JobRecord) -> str:
             f"the prefix cache), {plural(counts.completion_tokens, 'completion token')}"
             f"{_pace(job)}"
         )
+    if used := device_sentence(counts, job.device):
+        sentence += f"; {used}"
     return sentence
 
 

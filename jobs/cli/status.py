@@ -9,6 +9,7 @@ import typer
 
 from jobs.cli.console import note, say
 from jobs.cli.deployment import opened
+from jobs.cli.device_use import device_use
 from jobs.cli.options import JobId, Json
 from jobs.cli.panel import panel_display
 from jobs.cli.shapes import cached_share, output_path, progress_json, shown_state
@@ -107,6 +108,9 @@ def _described(progress: JobProgress, storage: Storage, trouble: str | None) -> 
     cached = f" ({cached_share(counts):.0%} from the prefix cache)" if counts.cached_tokens else ""
     line("prompt tokens", f"{counts.prompt_tokens:,}{cached}")
     line("completion tokens", f"{counts.completion_tokens:,}")
+    if used := device_use(counts, progress.device):
+        name, seconds, pace = used
+        line(name, f"{seconds}; {pace}")
     line(
         "chunks",
         f"{progress.chunks_done:,} of {job.chunks_total:,} done, "

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from jobs.records.counts import Counts
+from jobs.records.device_time import NO_TIME, DeviceTime
 from jobs.records.plans import WindowSpec
 from jobs.records.workers import WorkerRecord
 from jobs.states import ChunkState, JobState
@@ -24,6 +25,8 @@ class JobRecord:
         waiting_for: what it waits for at the moment, in a sentence; None while it goes on.
         counts: rows and tokens of the committed chunks and of the refused rows. While a chunk
             runs, its own counts are in the `chunks` table; see `JobProgress`.
+        device: time that devices computed its chunks that have ended, those of earlier versions
+            and what came of nothing included.
         fingerprint: what decides the answers (`jobs.fingerprint`); None of jobs that an older
             pagemill submitted.
         paused_at: since when no chunk of it is begun; only while it is queued or in progress.
@@ -57,6 +60,7 @@ class JobRecord:
     fingerprint: str | None = None
     idempotency_key: str | None = None
     paused_at: datetime | None = None
+    device: DeviceTime = NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class JobProgress:
     """A job as a watcher sees it: committed counts plus those of the chunks that were begun.
 
     Attributes:
+        counts, device: those of the job, and of its chunks that were begun.
         workers_alive: workers of the job's model that are alive, whatever they work on.
         last_worker: the one of them that was seen last, if none is alive.
     """
@@ -92,6 +97,7 @@ class JobProgress:
     now: datetime
     workers_alive: int = 0
     last_worker: WorkerRecord | None = None
+    device: DeviceTime = NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,7 @@ class ChunkRecord:
     lease_expires_at: datetime | None
     part: str | None
     counts: Counts
+    device: DeviceTime = NO_TIME
 
 
 @dataclass(frozen=True, slots=True)

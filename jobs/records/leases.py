@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jobs.records.device_time import NO_TIME, DeviceTime
 from jobs.records.jobs import ChunkRecord
 from jobs.records.plans import WindowSpec
 
@@ -18,6 +19,7 @@ class ChunkLease:
 
     Attributes:
         epoch: fencing token: every commit names it.
+        device: time that devices computed the chunk under earlier leases, as far as was told.
     """
 
     chunk_id: str
@@ -34,6 +36,7 @@ class ChunkLease:
     options: Mapping[str, Any]
     seed: int
     priority: int
+    device: DeviceTime = NO_TIME
 
     @property
     def step(self) -> str:

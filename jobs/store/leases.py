@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, select, update
 
-from jobs.columns import COUNT_NAMES
+from jobs.columns import COUNT_NAMES, DEVICE_NAMES
 from jobs.errors import JobNotFound
-from jobs.records import ChunkLease, Counts, ErrorTally, Renewal
+from jobs.records import ChunkLease, Counts, DeviceTime, ErrorTally, Renewal
 from jobs.sqltypes import database_now
 from jobs.states import HAS_WORK, ChunkState, JobState
 from jobs.store import events
@@ -25,7 +25,7 @@ from jobs.store.moves import (
     move_leased_chunk,
 )
 from jobs.store.row_errors import add_errors
-from jobs.store.rows import added_counts, count_values, counts_of
+from jobs.store.rows import added_counts, count_values, counts_of, device_of, device_values
 from jobs.tables import CHUNK_IS_QUEUED, CHUNK_IS_RUNNING, IN_WORKER, chunks, jobs
 
 _MAY_BEGIN = (jobs.c.state.in_(HAS_WORK), jobs.c.paused_at.is_(None))
@@ -93,9 +93,16 @@ def renew(
     worker_id: str,
     held: Mapping[str, tuple[int, Counts]],
     seconds: float,
+    device: Mapping[str, DeviceTime],
 ) -> Renewal:
     rows = connection.execute(
-        select(chunks.c.id, chunks.c.lease_epoch, jobs.c.state, jobs.c.paused_at)
+        select(
+            chunks.c.id,
+            chunks.c.lease_epoch,
+            *(chunks.c[name] for name in DEVICE_NAMES),
+            jobs.c.state,
+            jobs.c.paused_at,
+        )
         .join(jobs, jobs.c.id == chunks.c.job_id)
         .where(
             chunks.c.id.in_(held),
@@ -105,25 +112,26 @@ def renew(
         .order_by(chunks.c.id)
         .with_for_update(of=chunks)
     ).all()
-    ours = {
-        row.id: row.state == JobState.CANCELLING or row.paused_at is not None
-        for row in rows
-        if row.lease_epoch == held[row.id][0]
-    }
+    rows = [row for row in rows if row.lease_epoch == held[row.id][0]]
+    ours = {row.id: row.state == JobState.CANCELLING or row.paused_at is not None for row in rows}
     if ours:
         connection.execute(
             update(chunks)
             .where(chunks.c.id == bindparam("chunk_id"))
             .values(
                 lease_expires_at=database_now(seconds),
-                **{name: bindparam(f"new_{name}") for name in COUNT_NAMES},
+                **{name: bindparam(f"new_{name}") for name in (*COUNT_NAMES, *DEVICE_NAMES)},
             ),
             [
                 {
-                    "chunk_id": chunk_id,
-                    **{f"new_{k}": v for k, v in count_values(held[chunk_id][1]).items()},
+                    "chunk_id": row.id,
+                    **{f"new_{k}": v for k, v in count_values(held[row.id][1]).items()},
+                    **{
+                        f"new_{k}": v
+                        for k, v in device_values(device.get(row.id, device_of(row))).items()
+                    },
                 }
-                for chunk_id in ours
+                for row in rows
             ],
         )
     return Renewal(
@@ -132,14 +140,16 @@ def renew(
     )
 
 
-def release_chunk(connection: Connection, lease: ChunkLease, counts: Counts | None) -> bool:
+def release_chunk(
+    connection: Connection, lease: ChunkLease, counts: Counts | None, device: DeviceTime | None
+) -> bool:
     try:
         job = lock_job(connection, lease.job_id)
     except JobNotFound:  # it was deleted, long after the lease was lost
         return False
     chunk = connection.execute(select(chunks).where(chunks.c.id == lease.chunk_id)).one()
     counts = counts_of(chunk) if counts is None else counts
-    return hand_back_chunk(connection, job, chunk, lease.epoch, counts)
+    return hand_back_chunk(connection, job, chunk, lease.epoch, counts, device)
 
 
 def commit_chunk(
@@ -148,13 +158,15 @@ def commit_chunk(
     part: str,
     counts: Counts,
     errors: Sequence[ErrorTally],
+    device: DeviceTime | None,
 ) -> bool:
     try:
         lock_job(connection, lease.job_id)
     except JobNotFound:  # it was deleted, long after the lease was lost
         return False
+    spent = {} if device is None else device_values(device)
     done = move_leased_chunk(
-        connection, lease.chunk_id, lease.epoch, ChunkState.DONE, counts, part=part
+        connection, lease.chunk_id, lease.epoch, ChunkState.DONE, counts, part=part, **spent
     )
     chunk = connection.execute(select(chunks).where(chunks.c.id == lease.chunk_id)).one()
     if done:
@@ -213,4 +225,5 @@ def _lease(chunk: Row[Any], job: Row[Any]) -> ChunkLease:
         options=job.options,
         seed=job.seed,
         priority=job.priority,
+        device=device_of(chunk),
     )

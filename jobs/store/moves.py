@@ -13,13 +13,21 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select, update
 
+from jobs.columns import DEVICE_NAMES
 from jobs.errors import JobNotFound
-from jobs.records import Counts
+from jobs.records import Counts, DeviceTime
 from jobs.sqltypes import database_now
 from jobs.states import CHUNK_MOVES, HAS_WORK, JOB_MOVES, TERMINAL, ChunkState, JobState
 from jobs.store import events
-from jobs.store.rows import count_values
-from jobs.tables import chunks, jobs, windows
+from jobs.store.rows import count_values, device_values
+from jobs.tables import CHUNK_IS_HANDED_BACK, CHUNK_IS_RUNNING, chunks, jobs, windows
+
+# Chunks of a state that devices may have computed; each kind has an index, and is of the version
+# that is worked on.
+_MAY_HAVE_TAKEN_TIME = {
+    ChunkState.QUEUED: CHUNK_IS_HANDED_BACK,
+    ChunkState.RUNNING: CHUNK_IS_RUNNING,
+}
 
 
 def lock_job(connection: Connection, job_id: str) -> Row[Any]:
@@ -81,17 +89,24 @@ def move_leased_chunk(
 
 
 def hand_back_chunk(
-    connection: Connection, job: Row[Any], chunk: Row[Any], epoch: int, counts: Counts
+    connection: Connection,
+    job: Row[Any],
+    chunk: Row[Any],
+    epoch: int,
+    counts: Counts,
+    device: DeviceTime | None = None,
 ) -> bool:
     """Take a running chunk from its worker: to the queue, or to its end if the job stops.
 
     Args:
         job: the job's row, locked.
+        device: None leaves it as it was told last.
     """
+    spent = {} if device is None else device_values(device)
     # Its worker may be gone that waited; who else waits will say so again.
     wait_no_more(connection, job.id)
     if job.state == JobState.CANCELLING:
-        if not move_leased_chunk(connection, chunk.id, epoch, ChunkState.STOPPED, counts):
+        if not move_leased_chunk(connection, chunk.id, epoch, ChunkState.STOPPED, counts, **spent):
             return False
         count_off(connection, chunk)
         return True
@@ -105,6 +120,7 @@ def hand_back_chunk(
         lease_owner=None,
         wake_at=database_now(),
         sends=0,
+        **spent,
     )
 
 
@@ -145,15 +161,31 @@ def count_off(connection: Connection, chunk: Row[Any], **job_values: Any) -> Non
     connection.execute(
         update(jobs)
         .where(jobs.c.id == chunk.job_id)
-        .values(chunks_left=jobs.c.chunks_left - 1, waiting_for=None, **job_values)
+        .values(
+            chunks_left=jobs.c.chunks_left - 1,
+            waiting_for=None,
+            **_with_device_time_of(chunks.c.id == chunk.id),
+            **job_values,
+        )
     )
     finalize_if_drained(connection, chunk.job_id)
+
+
+def _with_device_time_of(*ending: ColumnElement[bool]) -> dict[str, Any]:
+    """Values for a job's row: its device time, and that of its chunks which end now."""
+    return {
+        name: jobs.c[name]
+        + select(func.coalesce(func.sum(chunks.c[name]), 0.0)).where(*ending).scalar_subquery()
+        for name in DEVICE_NAMES
+    }
 
 
 def stop_chunks(connection: Connection, job: Row[Any], *states: ChunkState) -> None:
     """Stop all chunks of a (locked) job that are in one of the states."""
     assert all(ChunkState.STOPPED in CHUNK_MOVES[state] for state in states)
     for state in states:
+        spent = _with_device_time_of(chunks.c.job_id == job.id, _MAY_HAVE_TAKEN_TIME[state])
+        connection.execute(update(jobs).where(jobs.c.id == job.id).values(**spent))
         connection.execute(
             update(chunks)
             .where(

@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
-from jobs.columns import COUNT_NAMES
+from jobs.columns import COUNT_NAMES, DEVICE_NAMES
 from jobs.errors import JobNotFound
 from jobs.records import ChunkRecord, JobProgress, JobRecord, WindowRecord
 from jobs.sqltypes import SafeText, database_now
 from jobs.states import JobState
-from jobs.store.rows import chunk_record, counts_of, job_record, window_record
+from jobs.store.rows import chunk_record, counts_of, device_of, job_record, window_record
 from jobs.store.workers import is_alive, last_worker
 from jobs.tables import (
     CHUNK_IS_HANDED_BACK,
@@ -27,7 +27,10 @@ from jobs.tables import (
 SHORTEST_PREFIX = 8  # `job_` and four characters
 LONGEST_ID = 64
 SHOWN_MATCHES = 10
-_SUMS = [func.coalesce(func.sum(chunks.c[name]), 0).label(name) for name in COUNT_NAMES]
+_SUMS = [
+    *(func.coalesce(func.sum(chunks.c[name]), 0).label(name) for name in COUNT_NAMES),
+    *(func.coalesce(func.sum(chunks.c[name]), 0.0).label(name) for name in DEVICE_NAMES),
+]
 
 
 def job(connection: Connection, job_id: str) -> JobRecord:
@@ -82,6 +85,7 @@ def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobPr
     return JobProgress(
         job=record,
         counts=record.counts + counts_of(running) + counts_of(handed_back),
+        device=record.device + device_of(running) + device_of(handed_back),
         chunks_running=running.chunks,
         chunks_done=row.chunks_done,
         now=running.now,

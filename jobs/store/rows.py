@@ -10,13 +10,15 @@ from sqlalchemy import Connection, Row, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 from jobs.columns import COUNT_NAMES
-from jobs.records import ChunkRecord, Counts, JobRecord, WindowRecord, WindowSpec
+from jobs.records import ChunkRecord, Counts, DeviceTime, JobRecord, WindowRecord, WindowSpec
 from jobs.states import ChunkState, JobState
 
 ZERO = Counts()
 
 _JOB_COLUMNS = tuple(
-    field.name for field in dataclasses.fields(JobRecord) if field.name not in ("state", "counts")
+    field.name
+    for field in dataclasses.fields(JobRecord)
+    if field.name not in ("state", "counts", "device")
 )
 
 
@@ -44,9 +46,20 @@ def counts_of(row: Row[Any]) -> Counts:
     return Counts(*map(int, _counts_in(row)))
 
 
+def device_values(device: DeviceTime) -> dict[str, float]:
+    """Column values that set the device time of a row."""
+    return {"device_seconds": device.seconds, "gpu_seconds": device.gpu_seconds}
+
+
+def device_of(row: Row[*tuple[Any, ...]]) -> DeviceTime:
+    return DeviceTime(row.device_seconds, row.gpu_seconds)
+
+
 def job_record(row: Row[Any]) -> JobRecord:
     values = {name: row._mapping[name] for name in _JOB_COLUMNS}
-    return JobRecord(state=JobState(row.state), counts=counts_of(row), **values)
+    return JobRecord(
+        state=JobState(row.state), counts=counts_of(row), device=device_of(row), **values
+    )
 
 
 def chunk_record(row: Row[Any]) -> ChunkRecord:
@@ -63,6 +76,7 @@ def chunk_record(row: Row[Any]) -> ChunkRecord:
         lease_expires_at=row.lease_expires_at,
         part=row.part,
         counts=counts_of(row),
+        device=device_of(row),
     )
 
 

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from jobs.database import Database
-from jobs.records import ChunkLease, Counts, ErrorTally, Renewal, WorkerRecord, WorkerStatus
+from jobs.records import (
+    ChunkLease,
+    Counts,
+    DeviceTime,
+    ErrorTally,
+    Renewal,
+    WorkerRecord,
+    WorkerStatus,
+)
 from jobs.store import leases, moves, workers
 
 
@@ -26,28 +35,40 @@ class Work:
             lambda c: leases.claim_chunk(c, worker_id, model, self._lease_seconds)
         )
 
-    def renew(self, worker_id: str, held: Mapping[str, tuple[int, Counts]]) -> Renewal:
+    def renew(
+        self,
+        worker_id: str,
+        held: Mapping[str, tuple[int, Counts]],
+        device: Mapping[str, DeviceTime] = MappingProxyType({}),
+    ) -> Renewal:
         """Prolong the leases of a worker and write down how far its chunks are.
 
         Args:
             held: for each chunk id its lease's epoch, and its counts so far.
+            device: for chunk ids the time that devices computed them, under earlier leases too.
         """
         if not held:
             return Renewal()
         return self._database.transact(
-            lambda c: leases.renew(c, worker_id, held, self._lease_seconds)
+            lambda c: leases.renew(c, worker_id, held, self._lease_seconds, device)
         )
 
-    def release_chunk(self, lease: ChunkLease, counts: Counts | None = None) -> bool:
+    def release_chunk(
+        self,
+        lease: ChunkLease,
+        counts: Counts | None = None,
+        device: DeviceTime | None = None,
+    ) -> bool:
         """Hand a chunk back unfinished: to the queue, or to its end if its job stops.
 
         Args:
             counts: of the rows that are in its spool; None leaves them as they are.
+            device: time that devices computed it, under earlier leases too; None leaves that.
 
         Returns:
             False if the lease was lost before.
         """
-        return self._database.transact(lambda c: leases.release_chunk(c, lease, counts))
+        return self._database.transact(lambda c: leases.release_chunk(c, lease, counts, device))
 
     def commit_chunk(
         self,
@@ -55,6 +76,7 @@ class Work:
         part: str,
         counts: Counts,
         errors: Sequence[ErrorTally] = (),
+        device: DeviceTime | None = None,
     ) -> bool:
         """Make a part the outcome of its chunk, and add its counts to the job.
 
@@ -63,12 +85,13 @@ class Work:
         Args:
             part: path of the finished part, relative to the job's folder.
             errors: of the part's failed rows, by code; they go in with the commit or not at all.
+            device: as of `release_chunk`.
 
         Returns:
             False if the lease was lost before. True also if this very commit was made before.
         """
         return self._database.transact(
-            lambda c: leases.commit_chunk(c, lease, part, counts, errors)
+            lambda c: leases.commit_chunk(c, lease, part, counts, errors, device)
         )
 
     def wait_for(self, job_id: str, what: str) -> None:

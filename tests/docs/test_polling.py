@@ -132,6 +132,12 @@ def answers_alive(rows: list[dict[str, Any]]) -> None:
     ]
 
 
+def answers_cost(rows: list[dict[str, Any]]) -> None:
+    (row,) = (row for row in rows if row["model"] == MODEL)
+    assert (row["gpu_hours"], row["device_hours"]) == (0.25, 0.5)
+    assert row["generated"] == 6 + 3 + 7
+
+
 def answers_who(rows: list[dict[str, Any]]) -> None:
     assert [row["event"] for row in rows] == ["submitted", "started"]
     assert all("@" in row["actor"] for row in rows)
@@ -149,6 +155,7 @@ ANSWERS = {
     "Which jobs are stuck, because no living worker serves their model": answers_stuck,
     "How much was done in the last hour": answers_last_hour,
     "Which workers are alive, and how busy are they": answers_alive,
+    "What did the jobs of each model cost, and what came of it": answers_cost,
     "Who did what to a job": answers_who,
     "How fast is all of it together": answers_together,
 }

@@ -9,16 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from jobs.database import Database
 from jobs.store import Store
 from tests.support.deployment import wait_for
+from tests.support.scraping import get, records, scrape, url_of
 
 ENGINE = ("--num-blocks", "256", "--max-model-len", "256", "--threads", "1", "--max-num-seqs", "2")
 # What a worker process does by itself, whatever it is connected to.
@@ -30,38 +28,6 @@ def questions(count, tokens=60):
     return [
         {"prompt": f"Question {i}?", "max_tokens": tokens, "ignore_eos": True} for i in range(count)
     ]
-
-
-def records(worker):
-    """Every line of the log; each must be an object. The last may not be complete yet."""
-    return [json.loads(line) for line in worker.logged().splitlines(keepends=True) if "\n" in line]
-
-
-def url_of(worker):
-    def found():
-        return next((r["url"] for r in records(worker) if r.get("event") == "metrics"), None)
-
-    return wait_for("the metrics", found)
-
-
-def get(url):
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-def scrape(url):
-    """Values by name, or by name and outcome or state, as Prometheus would read them."""
-    return {
-        (sample.name, *(sample.labels[x] for x in ("outcome", "state") if x in sample.labels)):
-            sample.value
-        for family in text_string_to_metric_families(get(url)[1])
-        for sample in family.samples
-        if sample.name.startswith("pagemill_") and not sample.name.endswith("_bucket")
-    }  # fmt: skip
 
 
 class Rows:

@@ -107,6 +107,7 @@ outputs = st.builds(
     ).map(tuple),
 )
 running = st.none() | st.dictionaries(ids, st.builds(TokenCounts, counts, counts, counts))
+spent = st.dictionaries(ids, st.floats(0, 1e9))
 stats = st.none() | st.builds(
     EngineStats,
     running=counts,
@@ -143,7 +144,7 @@ messages = st.one_of(
     st.builds(Ready, ids, ids, ids, ids, ids, counts, counts, counts, st.floats(0, 100)),
     st.builds(Refused, st.text()),
     st.builds(Crashed, st.text()),
-    st.builds(Report, st.lists(outputs, max_size=3).map(tuple), running, stats),
+    st.builds(Report, st.lists(outputs, max_size=3).map(tuple), running, stats, spent),
 )
 
 

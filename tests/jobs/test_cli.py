@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import finalize
-from jobs.records import Counts
+from jobs.records import Counts, DeviceTime
 from jobs.states import JobState
 from tests.support.command_line import CommandLine
 from tests.support.played_job import PlayedJob
@@ -214,6 +214,19 @@ def test_a_job_that_could_not_be_inserted_leaves_no_folder(
 # ---- status, list, wait
 
 
+def test_status_tells_what_a_job_took_of_devices(cli: CommandLine) -> None:
+    job_id = cli.submit(*GOOD)
+    with cli.store() as store:
+        PlayedJob(store, cli.storage, job_id, device=DeviceTime(4.5, 4.5)).finish_all()
+        finalize.drive(store, cli.storage, "worker")
+
+    used = r"^GPU-seconds +4.5; 12k tokens per GPU-hour$"
+    assert re.search(used, cli("status", job_id)[0], re.MULTILINE)
+    shown = {"seconds": 4.5, "gpu_seconds": 4.5, "tokens_per_hour": 12000}
+    assert cli.json("status", job_id)["device"] == shown
+    assert cli.json("list")[0]["device"] == shown
+
+
 def test_status_as_json_has_the_documented_shape(cli: CommandLine) -> None:
     job_id = cli.submit(*GOOD, "bad")
     answer_all(cli, job_id, failing={1})
@@ -232,6 +245,7 @@ def test_status_as_json_has_the_documented_shape(cli: CommandLine) -> None:
         "output": str(cli.storage.job(job_id).at("v1")),
         "rows": {"total": 4, "completed": 2, "failed": 2, "cancelled": 0, "expired": 0},
         "tokens": {"prompt": 12, "cached": 4, "completion": 6},
+        "device": {"seconds": 0.0, "gpu_seconds": 0.0, "tokens_per_hour": None},
         "chunks": {"total": 1, "left": 0, "running": 0, "done": 1},
         "workers_alive": 0,
         "seed": status["seed"],

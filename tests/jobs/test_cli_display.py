@@ -10,9 +10,10 @@ import pytest
 
 from jobs import finalize
 from jobs.cli.console import duration, visible
+from jobs.cli.device_use import device_use
 from jobs.cli.shapes import summary
 from jobs.cli.watching import Speed, progress_line
-from jobs.records import Counts, JobProgress, JobRecord
+from jobs.records import Counts, DeviceTime, JobProgress, JobRecord
 from jobs.states import JobState
 from tests.support.command_line import CommandLine, on_a_terminal
 from tests.support.played_job import PlayedJob
@@ -86,6 +87,29 @@ def test_the_summary_has_duration_and_speed() -> None:
     )
     assert summary(dataclasses.replace(job, version=2)).endswith("tokens in 27 s")
     assert summary(dataclasses.replace(job, started_at=None)).endswith("2,700 completion tokens")
+
+
+@quick
+def test_the_summary_ends_with_what_it_took_of_devices() -> None:
+    counts = Counts(1, prompt_tokens=2000, cached_tokens=1000, completion_tokens=1000)
+    job = job_record(counts=counts)
+    on_gpu = dataclasses.replace(job, device=DeviceTime(10.0, 10.0))
+    partly = dataclasses.replace(job, device=DeviceTime(1234.56, 10.0))
+
+    assert summary(on_gpu).endswith("; 10.0 GPU-seconds, 720k tokens per GPU-hour")
+    assert summary(partly).endswith("; 1,234.6 device-seconds, 5.8k tokens per device-hour")
+    assert "seconds" not in summary(job)
+
+
+@quick
+@pytest.mark.parametrize(
+    ("seconds", "pace"),
+    [(3600, "950"), (3.6, "950k"), (1, "3.4M"), (0.1, "34M"), (1e-4, "34G"), (1e-7, "34T")],
+)
+def test_large_numbers_are_short(seconds: float, pace: str) -> None:
+    used = device_use(Counts(1, prompt_tokens=950), DeviceTime(seconds))
+    assert used is not None
+    assert used[2] == f"{pace} tokens per device-hour"
 
 
 @quick

@@ -21,7 +21,14 @@ import pytest
 from jobs import finalize
 from jobs.cli.console import console
 from jobs.cli.panel import Pace, panel
-from jobs.records import Counts, JobProgress, JobRecord, WorkerRecord, WorkerStatus
+from jobs.records import (
+    Counts,
+    DeviceTime,
+    JobProgress,
+    JobRecord,
+    WorkerRecord,
+    WorkerStatus,
+)
 from jobs.states import JobState
 from tests.support.command_line import CommandLine
 from tests.support.played_job import MODEL, PlayedJob
@@ -81,6 +88,15 @@ def test_a_panel_has_rows_pace_chunks_and_workers() -> None:
         "gpu-7:4711:0f", "ready", "3/4", "200/56", "25%", "4,321", "91%", "1,234",
     ]  # fmt: skip
     assert len(lines) == 6
+
+
+@quick
+def test_a_panel_tells_what_was_taken_of_devices() -> None:
+    busy = dataclasses.replace(progress(), device=DeviceTime(0.018, 0.018))
+
+    lines = drawn(busy, 85.4, None, [])
+
+    assert lines[4] == "0.0 GPU-seconds, 1.0M tokens per GPU-hour"
 
 
 @quick

@@ -12,7 +12,7 @@ from sqlalchemy import inspect, text
 from jobs.records import Counts
 from jobs.sqltypes import database_now
 from jobs.store import Store
-from tests.support.job_store import ROWS, StoreUnderTest, half_done, new_plan
+from tests.support.job_store import ROWS, SOME_TIME, StoreUnderTest, half_done, new_plan
 
 pytestmark = pytest.mark.quick
 
@@ -27,7 +27,8 @@ PROGRESS = {
     "deadline_at": "time", "elapsed_seconds": "real", "rows_per_second": "real",
     "tokens_per_second": "real", "eta_seconds": "real", "error_code": "text",
     "error_message": "text", "published_version": "integer", "output_path": "text",
-    "waiting_for": "text", "paused_at": "time",
+    "waiting_for": "text", "paused_at": "time", "device_seconds": "real",
+    "tokens_per_device_hour": "real", "gpu_seconds": "real",
 }  # fmt: skip
 ERRORS = {
     "job_id": "text", "version": "integer", "scope": "text", "code": "text", "rows": "integer",
@@ -116,6 +117,8 @@ def test_a_job_that_runs_counts_its_running_chunks(back: StoreUnderTest) -> None
     assert (row["prompt_tokens"], row["cached_tokens"], row["completion_tokens"]) == (28, 14, 40)
     assert (row["chunks_done"], row["chunks_running"], row["chunks_queued"]) == (1, 1, 0)
     assert row["workers"] == 1
+    assert (row["device_seconds"], row["gpu_seconds"]) == (5.0, 3.0)
+    assert row["tokens_per_device_hour"] == (28 - 14 + 40) * 3600 / 5
 
 
 def test_workers_are_counted_once(back: StoreUnderTest) -> None:
@@ -170,7 +173,7 @@ def test_the_view_and_the_store_agree(back: StoreUnderTest, store: Store) -> Non
     lease = store.claim_chunk("w", "m")
     assert lease is not None
     assert lease.job_id == jobs[1]
-    store.release_chunk(lease, Counts(2, 0, 1, 1, 5, 6, 7))
+    store.release_chunk(lease, Counts(2, 0, 1, 1, 5, 6, 7), SOME_TIME)
     back.finish_work(back.add((1,), model="other").id)
     store.request_cancel(jobs[2])
     for job_id in jobs:
@@ -178,6 +181,8 @@ def test_the_view_and_the_store_agree(back: StoreUnderTest, store: Store) -> Non
         for field in dataclasses.fields(Counts):
             name = field.name if field.name.endswith("_tokens") else f"rows_{field.name}"
             assert row[name] == getattr(progress.counts, field.name), (job_id, name)
+        assert row["device_seconds"] == progress.device.seconds
+        assert row["gpu_seconds"] == progress.device.gpu_seconds
         assert row["chunks_running"] == progress.chunks_running
         assert row["chunks_done"] == progress.chunks_done
         assert row["state"] == progress.job.state

@@ -100,7 +100,8 @@ def test_an_upgrade_keeps_the_jobs_and_completes_them(url: str, populated: Datab
     with populated.read() as connection:
         after = rows_of(connection, "SELECT id, state, completed, options FROM jobs ORDER BY id")
         assert after == before
-        assert rows_of(connection, "SELECT * FROM chunks ORDER BY id") == chunks
+        found = rows_of(connection, "SELECT * FROM chunks ORDER BY id")
+        assert [row[: len(chunks[0])] for row in found] == chunks  # later revisions add to the end
         known = "SELECT id, chunks_done, rows_at_start, tokens_at_start FROM jobs ORDER BY id"
         assert rows_of(connection, known) == [
             ("job_cancelled", 1, 0, 0),

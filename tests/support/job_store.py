@@ -10,7 +10,16 @@ from typing import Any
 from sqlalchemy import Row, event, select, text, update
 
 from jobs.database import Database
-from jobs.records import ChunkSpec, Counts, ErrorTally, JobRecord, NewJob, Plan, WindowSpec
+from jobs.records import (
+    ChunkSpec,
+    Counts,
+    DeviceTime,
+    ErrorTally,
+    JobRecord,
+    NewJob,
+    Plan,
+    WindowSpec,
+)
 from jobs.sqltypes import database_now
 from jobs.store import Store
 from jobs.tables import chunks, jobs, metadata, windows
@@ -18,6 +27,7 @@ from jobs.tables import chunks, jobs, metadata, windows
 _numbers = itertools.count(1)
 
 ROWS = 4  # rows of every chunk
+SOME_TIME = DeviceTime(2.5, 1.5)
 
 
 def tallies(failed: int, first_row: int = 0) -> tuple[ErrorTally, ...]:
@@ -171,6 +181,10 @@ def half_done(back: StoreUnderTest) -> str:
     first, second = (back.store.claim_chunk(w, "m") for w in ("host:1:a", "host:1:b"))
     assert first is not None
     assert second is not None
-    back.store.commit_chunk(first, "p", Counts(3, 1, 0, 0, 20, 10, 30), tallies(1))
-    back.store.renew(second.owner, {second.chunk_id: (1, Counts(1, 1, 0, 0, 8, 4, 10))})
+    back.store.commit_chunk(first, "p", Counts(3, 1, 0, 0, 20, 10, 30), tallies(1), SOME_TIME)
+    back.store.renew(
+        second.owner,
+        {second.chunk_id: (1, Counts(1, 1, 0, 0, 8, 4, 10))},
+        {second.chunk_id: SOME_TIME},
+    )
     return job.id

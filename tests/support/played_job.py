@@ -19,6 +19,7 @@ from jobs.records import (
     ChunkLease,
     ChunkSpec,
     Counts,
+    DeviceTime,
     NewJob,
     Plan,
     RowErrorInfo,
@@ -55,12 +56,14 @@ class PlayedJob:
 
     Attributes:
         failing: rows whose answer is an error.
+        device: time that it takes to answer a chunk.
     """
 
     store: Store
     storage: Storage
     id: str
     failing: set[int] = field(default_factory=set)
+    device: DeviceTime | None = None
 
     def claim(self, worker: str = "w") -> ChunkLease:
         lease = self.store.claim_chunk(worker, MODEL)
@@ -87,7 +90,7 @@ class PlayedJob:
         folder = self.storage.job(lease.folder)
         part = write_part(folder, lease, self._input(lease), result_table(results.values()))
         errors = tally_errors(results.values())
-        return self.store.commit_chunk(lease, part, counts_of(results), errors)
+        return self.store.commit_chunk(lease, part, counts_of(results), errors, self.device)
 
     def finish_all(self) -> None:
         while (lease := self.store.claim_chunk("w", MODEL)) is not None:

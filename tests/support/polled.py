@@ -20,7 +20,7 @@ from sqlalchemy import make_url, update
 
 from jobs.database import Database, upgrade
 from jobs.finalize import drive
-from jobs.records import Counts, WorkerStatus
+from jobs.records import Counts, DeviceTime, WorkerStatus
 from jobs.sqltypes import database_now
 from jobs.storage import Storage
 from jobs.store import Store
@@ -197,6 +197,7 @@ def populate(store: Store, storage: Storage) -> None:
 
     job = add_job(store, storage, [Window([[1, 0], [2, 3], [5, 4]], rejected=[6, 7])], JOB_ID)
     job.failing = {1}
+    job.device = DeviceTime(1800.0, 900.0)
     job.finish(job.claim())
     running = job.claim(ALIVE)
     store.renew(running.owner, {running.chunk_id: (running.epoch, Counts(1, completion_tokens=7))})

@@ -70,6 +70,7 @@ def test_every_number_is_where_it_belongs():
         "kv_blocks_used": 40, "kv_blocks_cached": 20, "kv_blocks_capacity": 100,
         "preemptions_total": 2, "swap_outs_total": 1, "swap_ins_total": 6,
         "swap_blocks_used": 30, "swap_blocks_capacity": 90, "engine_restarts_total": 1,
+        "device_seconds_total": 1.25,
         "rows_suspected": 12, "rows_blamed_total": 5, "out_of_memory_total": 3,
         "chunks_held": 2, "lease_age_seconds": 12.5,
         "heartbeat_age_seconds": 0.5, "heartbeat_failures_total": 4,

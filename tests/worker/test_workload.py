@@ -6,28 +6,31 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.records import RowErrorInfo, RowResult
+from jobs.records import DeviceTime, RowErrorInfo, RowResult
 from jobs.result_table import result_table
 from jobs.spool import SpoolWriter
 from jobs.storage import Storage
 from worker import workload as workload_module
 from worker.chunk_run import ChunkRun, Stop
-from worker.requests import Prepared
+from worker.requests import Prepared, request_id
 from worker.workload import Outcome, Workload
 
 pytestmark = pytest.mark.quick
 
 BAD = RowErrorInfo("x", "bad", 1)
+NO_TIME = DeviceTime()
 
 
 @pytest.fixture
 def make_run(lease, tmp_path):
     folder = Storage(str(tmp_path)).new_job("job_x")
 
-    def make(ordinal=0, rows=3, adopted=(), job="job_x"):
-        mine = replace(lease, chunk_id=f"{job}-v1-{ordinal:06}", job_id=job, rows=rows)
+    def make(ordinal=0, rows=3, adopted=(), job="job_x", device=NO_TIME, on_gpu=False):
+        chunk_id = f"{job}-v1-{ordinal:06}"
+        mine = replace(lease, chunk_id=chunk_id, job_id=job, rows=rows, device=device)
         spool = SpoolWriter(folder, mine.chunk_id, mine.epoch, "mark")
-        return ChunkRun(mine, spool, {i: i + 1 for i in range(rows)}, result_table(adopted))
+        lines = {i: i + 1 for i in range(rows)}
+        return ChunkRun(mine, spool, lines, result_table(adopted), on_gpu=on_gpu)
 
     return make
 
@@ -110,3 +113,29 @@ def test_the_lease_age_is_that_of_the_oldest(make_run, monkeypatch):
     assert workload.totals().lease_age == 60.0
     workload.end(runs[0])
     assert workload.totals().lease_age == 30.0
+
+
+def test_device_time_goes_to_the_chunks_whose_requests_took_it(make_run):
+    workload = Workload()
+    here, there = make_run(0, on_gpu=True), make_run(1, device=DeviceTime(7.0, 5.0))
+    workload.begin(here)
+    workload.begin(there)
+    spent = {
+        request_id(here.lease, 0): 1.0,
+        request_id(here.lease, 2, sample=3): 0.25,
+        request_id(there.lease, 1): 2.0,
+    }
+    workload.spend(spent)
+    workload.spend(spent)
+    assert here.device_time() == DeviceTime(2.5, 2.5)
+    assert there.device_time() == DeviceTime(11.0, 5.0)  # and what earlier leases took
+
+
+def test_device_time_of_others_is_nobodys(make_run):
+    """Of a probe, of a run that was left, and of an earlier lease of the same chunk."""
+    workload = Workload()
+    run, left = make_run(0), make_run(1)
+    workload.begin(run)
+    former = replace(run.lease, epoch=run.lease.epoch - 1)
+    workload.spend({request_id(left.lease, 0): 1.0, "probe": 1.0, request_id(former, 0): 1.0})
+    assert run.device_time() == left.device_time() == DeviceTime()
