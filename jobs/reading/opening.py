@@ -19,7 +19,7 @@ from jobs.validation import RowValidator
 
 FORMATS = ("jsonl", "parquet")
 _MAGIC_BYTES = 8
-_PARQUET = b"PAR1"
+PARQUET_MAGIC = b"PAR1"
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -72,7 +72,7 @@ def open_input(
             head = raw.peek(_MAGIC_BYTES)
         if not head:
             raise InputError(f"{source.name} is empty")
-        if head.startswith(_PARQUET):
+        if head.startswith(PARQUET_MAGIC):
             if input_format == "jsonl" or source.filesystem is None:
                 raise InputError(_parquet_in_disguise(source))
             raw.close()
@@ -87,6 +87,23 @@ def open_input(
             size=source.size,
             read_bytes=read_bytes,
         )
+
+
+def plain_text(source: Source, stack: ExitStack, limit: UnpackedLimit) -> Callable[[int], bytes]:
+    """Reads the text of a file of JSON lines, decompressed.
+
+    Args:
+        stack: closes it.
+
+    Raises:
+        InputError: it is empty, or nothing that pagemill reads as JSON lines.
+    """
+    raw = Replay(stack.enter_context(source.stream()))
+    with reading(source.name):
+        head = raw.peek(_MAGIC_BYTES)
+    if not head:
+        raise InputError(f"{source.name} is empty")
+    return _decompressed(source, raw, head, stack, limit)
 
 
 def _is_parquet(source: Source, input_format: str | None) -> bool:
@@ -131,7 +148,7 @@ def _decompressed(
         raise InputError(
             f"{source.name} is UTF-16; convert it: iconv -f utf-16 -t utf-8 FILE > rows.jsonl"
         )
-    if codec is not None and head.startswith(_PARQUET):
+    if codec is not None and head.startswith(PARQUET_MAGIC):
         raise InputError(f"{source.name} is a compressed Parquet file; unpack it first")
     if codec is None:
         return text.read

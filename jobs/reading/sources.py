@@ -100,7 +100,7 @@ def locate(given: str) -> Source:
             "is in it on stdin (`-`)"
         )
     with reading(name, given):
-        filesystem, path = _open_filesystem(given)
+        filesystem, path = open_filesystem(given)
         info = filesystem.get_file_info(path)
     if info.type == fs.FileType.NotFound:
         raise InputError(f"there is no file {name}")
@@ -137,7 +137,8 @@ def _folder(name: str, filesystem: fs.FileSystem, path: str) -> Source:
     return Source(name, paths, sum(sizes), is_folder=True, filesystem=filesystem)
 
 
-def _open_filesystem(given: str) -> tuple[fs.FileSystem, str]:
+def open_filesystem(given: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or a URI, and the path in it."""
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", given):
         return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(given))
     try:
