@@ -33,15 +33,17 @@ def markdown() -> str:
     for view, names in columns().items():
         told = _told(view)
         parts.append(f"## {view}\n\n| column | type | |\n|---|---|---|")
-        parts += [f"| `{name}` | {' | '.join(told[name])} |" for name in names]
+        parts += [f"| `{name}` | {' | '.join(told.get(name, ('', '')))} |" for name in names]
         parts.append("")
     return "\n".join(parts)
 
 
 def _told(view: str) -> dict[str, tuple[str, str]]:
-    """Type and meaning of each column, by the page that promises them."""
+    """Type and meaning of each column, by the page that promises them; of a new view, nothing."""
     section = re.search(rf"^## {view}\n(.*?)^## ", POLLING.read_text("utf-8"), re.M | re.S)
-    assert section is not None, view
-    text = re.sub(r"\]\((\w+\.md)", r"](../\1", section[1])  # as seen from reference/
+    if section is None:
+        return {}
+    # Links as seen from reference/.
+    text = re.sub(r"\]\((\w+\.md)", r"](../\1", section[1]).replace("](#", "](../polling.md#")
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|(.*)\|$", text, re.M)
     return {name: (kind, says.strip()) for name, kind, says in rows}
