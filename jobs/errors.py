@@ -12,6 +12,7 @@
     ├── KeyReused              an idempotency key is that of a job with other content
     ├── JobNotFound            no job of that id
     ├── EvaluationNotFound     no evaluation of that id
+    ├── NotificationNotFound   no notification of that id
     ├── StateConflict          the job's state does not allow what was asked
     ├── OutputNotReady         results were asked for before there are any
     ├── WaitTimedOut           a job had not ended when the time to wait for it was over
@@ -101,6 +102,12 @@ class JobNotFound(JobsError):
 
 class EvaluationNotFound(JobsError):
     """There is no evaluation of that id."""
+
+    exit_code = 66
+
+
+class NotificationNotFound(JobsError):
+    """There is no notification of that id."""
 
     exit_code = 66
 

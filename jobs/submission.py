@@ -55,6 +55,7 @@ class Submission:
         kind: what is done with the rows.
         pooling: of embeddings, `last` or `mean`.
         normalize: scale embeddings to the length 1.
+        notify_urls: where the end of the job is told.
     """
 
     input: str | Source
@@ -78,6 +79,7 @@ class Submission:
     kind: JobKind = JobKind.GENERATE
     pooling: str = "last"
     normalize: bool = True
+    notify_urls: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ def prepare(
         plan=plan,
         fingerprint=job_fingerprint(submission.model, options, seed, digests),
         idempotency_key=submission.idempotency_key,
+        notify_urls=tuple(submission.notify_urls),
     )
 
 

@@ -1,31 +1,15 @@
-"""What a job took of devices, for people and as JSON (see docs/cli.md)."""
+"""What a job took of devices, for people."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jobs.job_shape import tokens_per_hour
 
 if TYPE_CHECKING:
     from jobs.records import Counts, DeviceTime
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-def tokens_per_hour(counts: Counts, device: DeviceTime) -> float | None:
-    """Tokens that were computed, of prompts and of answers, an hour of the devices.
-
-    None where no device computed.
-    """
-    computed = counts.prompt_tokens - counts.cached_tokens + counts.completion_tokens
-    return computed * 3600 / device.seconds if device.seconds else None
-
-
-def device_json(counts: Counts, device: DeviceTime) -> dict[str, Any]:
-    pace = tokens_per_hour(counts, device)
-    return {
-        "seconds": round(device.seconds, 3),
-        "gpu_seconds": round(device.gpu_seconds, 3),
-        "tokens_per_hour": None if pace is None else round(pace),
-    }
 
 
 def device_use(counts: Counts, device: DeviceTime) -> tuple[str, str, str] | None:

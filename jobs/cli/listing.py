@@ -12,7 +12,7 @@ from jobs.cli.console import keep_whole, note, one_line, show, squeezable, table
 from jobs.cli.deadline import parse_since
 from jobs.cli.deployment import model_name, opened
 from jobs.cli.options import Json
-from jobs.cli.shapes import job_json, shown_state, unanswered
+from jobs.cli.shapes import listed_json, shown_state, unanswered
 from jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def list_jobs(
         )
         storage = deployment.storage
     if as_json:
-        print(json.dumps([job_json(job, storage) for job in jobs]))
+        print(json.dumps([listed_json(job, storage) for job in jobs]))
         return
     if not jobs:
         wanted = any(value is not None for value in (model, name, since)) or state

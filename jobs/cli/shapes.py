@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from jobs import layout
 from jobs.cli.console import duration, plural
-from jobs.cli.device_use import device_json, device_sentence
+from jobs.cli.device_use import device_sentence
+from jobs.job_shape import device_json, job_json, rows_json, tokens_json
 from jobs.states import HAS_WORK, JobState
 
 if TYPE_CHECKING:
@@ -15,50 +15,16 @@ if TYPE_CHECKING:
     from jobs.storage import Storage
 
 
-def job_json(job: JobRecord, storage: Storage) -> dict[str, Any]:
+def listed_json(job: JobRecord, storage: Storage) -> dict[str, Any]:
     """A job, with the counts of its committed chunks."""
-    return {
-        "id": job.id,
-        "name": job.name,
-        "state": job.state.value,
-        "model": job.model,
-        "input": job.input_uri,
-        "version": job.version,
-        "published_version": job.published_version,
-        "output": output_path(job, storage),
-        "rows": _rows_json(job.total_rows, job.counts),
-        "tokens": _tokens_json(job.counts),
-        "device": device_json(job.counts, job.device),
-        "chunks": {"total": job.chunks_total, "left": job.chunks_left},
-        "seed": job.seed,
-        "fingerprint": job.fingerprint,
-        "idempotency_key": job.idempotency_key,
-        "priority": job.priority,
-        "stop_reason": job.stop_reason,
-        "waiting_for": job.waiting_for,
-        "error": None
-        if job.error_code is None
-        else {"code": job.error_code, "message": job.error_message},
-        **{
-            name: _time(getattr(job, name))
-            for name in (
-                "created_at",
-                "started_at",
-                "finalizing_at",
-                "finished_at",
-                "deadline_at",
-                "paused_at",
-                "cancel_requested_at",
-            )
-        },
-    }
+    return job_json(job, output_path(job, storage))
 
 
 def progress_json(progress: JobProgress, storage: Storage) -> dict[str, Any]:
     """A job as a watcher sees it: the rows of running chunks are counted too."""
-    shape = job_json(progress.job, storage)
-    shape["rows"] = _rows_json(progress.job.total_rows, progress.counts)
-    shape["tokens"] = _tokens_json(progress.counts)
+    shape = listed_json(progress.job, storage)
+    shape["rows"] = rows_json(progress.job.total_rows, progress.counts)
+    shape["tokens"] = tokens_json(progress.counts)
     shape["device"] = device_json(progress.counts, progress.device)
     shape["chunks"] |= {"running": progress.chunks_running, "done": progress.chunks_done}
     shape["workers_alive"] = progress.workers_alive
@@ -154,25 +120,3 @@ def unanswered(counts: Counts) -> int:
 
 def cached_share(counts: Counts) -> float:
     return counts.cached_tokens / counts.prompt_tokens if counts.prompt_tokens else 0.0
-
-
-def _rows_json(total: int, counts: Counts) -> dict[str, int]:
-    return {
-        "total": total,
-        "completed": counts.completed,
-        "failed": counts.failed,
-        "cancelled": counts.cancelled,
-        "expired": counts.expired,
-    }
-
-
-def _tokens_json(counts: Counts) -> dict[str, int]:
-    return {
-        "prompt": counts.prompt_tokens,
-        "cached": counts.cached_tokens,
-        "completion": counts.completion_tokens,
-    }
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()

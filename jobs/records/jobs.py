@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from jobs.records.counts import Counts
 from jobs.records.device_time import NO_TIME, DeviceTime
+from jobs.records.evaluations import NotificationRecord
 from jobs.records.plans import WindowSpec
 from jobs.records.workers import WorkerRecord
 from jobs.states import ChunkState, JobState
@@ -30,6 +31,7 @@ class JobRecord:
         fingerprint: what decides the answers (`jobs.fingerprint`); None of jobs that an older
             pagemill submitted.
         paused_at: since when no chunk of it is begun; only while it is queued or in progress.
+        notify_urls: where its end is told; whole, with their secrets (`jobs.shown_urls`).
     """
 
     id: str
@@ -61,6 +63,7 @@ class JobRecord:
     idempotency_key: str | None = None
     paused_at: datetime | None = None
     device: DeviceTime = NO_TIME
+    notify_urls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class JobProgress:
         counts, device: those of the job, and of its chunks that were begun.
         workers_alive: workers of the job's model that are alive, whatever they work on.
         last_worker: the one of them that was seen last, if none is alive.
+        notifications: what became of telling the end of this version to its URLs.
     """
 
     job: JobRecord
@@ -98,6 +102,7 @@ class JobProgress:
     workers_alive: int = 0
     last_worker: WorkerRecord | None = None
     device: DeviceTime = NO_TIME
+    notifications: Sequence[NotificationRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)

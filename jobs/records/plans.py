@@ -78,6 +78,7 @@ class NewJob:
         folder: the job's folder, relative to the storage root.
         fingerprint: of `jobs.fingerprint`.
         idempotency_key: no other job has it; whoever submits with it again gets this job.
+        notify_urls: where its end is told; whole, with their secrets.
     """
 
     id: str
@@ -92,3 +93,4 @@ class NewJob:
     plan: Plan
     fingerprint: str | None = None
     idempotency_key: str | None = None
+    notify_urls: tuple[str, ...] = ()

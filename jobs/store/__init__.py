@@ -32,12 +32,13 @@ from jobs.states import JobState
 from jobs.store import events, failures, finalize, health, read, submit, sweep, workers
 from jobs.store.evaluating import Evaluating
 from jobs.store.life import JobLife
+from jobs.store.outbox import Outbox
 from jobs.store.work import Work
 
 __all__ = ["Store"]
 
 
-class Store(Work, JobLife, Evaluating):
+class Store(Work, JobLife, Evaluating, Outbox):
     """Jobs, windows, chunks and workers of one database. Threads may share it.
 
     Every method raises `DatabaseError` if the database cannot be reached or stays locked, and

@@ -24,7 +24,7 @@ from jobs.errors import JobNotFound
 from jobs.records import ChunkLease, Counts, ErrorTally, MergeLease
 from jobs.sqltypes import database_now
 from jobs.states import TERMINAL, ChunkState, JobState
-from jobs.store import events, failures, read
+from jobs.store import events, failures, notifications, read
 from jobs.store.moves import lock_job, move_job, stop_chunks, wait_no_more
 from jobs.store.row_errors import add_errors
 from jobs.store.rows import count_values, window_record
@@ -152,6 +152,7 @@ def finish_job(
         add_errors(connection, lease.job_id, lease.version, IN_WORKER, errors)
         told = f"version {lease.version}, answered: {counts.completed} of {counts.rows}"
         events.record(connection, lease.job_id, end_state, told)
+        notifications.tell_end(connection, lease.job_id)
         return True
     # The answer of an earlier, successful call may have been lost on its way.
     return (job.state, job.lease_epoch, job.published_version) == (
@@ -205,6 +206,7 @@ def fail_job(
         # Whoever still runs a chunk learns at the next heartbeat that its lease is lost.
         stop_chunks(connection, job, ChunkState.QUEUED, ChunkState.RUNNING)
         events.record(connection, job_id, events.FAILED, f"{code}: {message}")
+        notifications.tell_end(connection, job_id)
     return failed
 
 

@@ -13,6 +13,7 @@ from jobs.errors import JobNotFound
 from jobs.records import ChunkRecord, JobProgress, JobRecord, WindowRecord
 from jobs.sqltypes import SafeText, database_now
 from jobs.states import JobState
+from jobs.store import notifications
 from jobs.store.rows import chunk_record, counts_of, device_of, job_record, window_record
 from jobs.store.workers import is_alive, last_worker
 from jobs.tables import (
@@ -91,6 +92,7 @@ def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobPr
         now=running.now,
         workers_alive=workers_alive,
         last_worker=None if workers_alive else last_worker(connection, row.model, lease_seconds),
+        notifications=notifications.of_end(connection, record) if record.notify_urls else (),
     )
 
 

@@ -18,7 +18,7 @@ ZERO = Counts()
 _JOB_COLUMNS = tuple(
     field.name
     for field in dataclasses.fields(JobRecord)
-    if field.name not in ("state", "counts", "device")
+    if field.name not in ("state", "counts", "device", "notify_urls")
 )
 
 
@@ -58,7 +58,11 @@ def device_of(row: Row[*tuple[Any, ...]]) -> DeviceTime:
 def job_record(row: Row[Any]) -> JobRecord:
     values = {name: row._mapping[name] for name in _JOB_COLUMNS}
     return JobRecord(
-        state=JobState(row.state), counts=counts_of(row), device=device_of(row), **values
+        state=JobState(row.state),
+        counts=counts_of(row),
+        device=device_of(row),
+        notify_urls=tuple(row.notify_urls or ()),
+        **values,
     )
 
 

@@ -158,6 +158,7 @@ def _job_values(job: NewJob) -> dict[str, Any]:
         "deadline_at": job.deadline_at,
         "fingerprint": job.fingerprint,
         "idempotency_key": job.idempotency_key,
+        "notify_urls": list(job.notify_urls) or None,
     }
 
 

@@ -79,7 +79,13 @@ class JobQueue(RuleBasedStateMachine):
     )
     def submit(self, shape: list[int], model: str, priority: int, rejected: int) -> str:
         job = self.store.insert_job(
-            new_job(shape, model=model, priority=priority, rejected=rejected)
+            new_job(
+                shape,
+                model=model,
+                priority=priority,
+                rejected=rejected,
+                notify_urls=("https://a.example/",),
+            )
         )
         self.model.base[job.id] = Counts(failed=rejected)
         self.model.refused[job.id] = rejected

@@ -10,7 +10,7 @@ from jobs import tables
 from jobs.database import Database
 from jobs.records import ChunkLease, ChunkRecord, Counts, JobRecord, MergeLease, WindowRecord
 from jobs.states import CHUNK_MOVES, HAS_WORK, JOB_MOVES, TERMINAL, ChunkState, JobState
-from jobs.store import rows
+from jobs.store import events, rows
 from tests.support.job_store import StoreUnderTest
 
 OPEN = (ChunkState.QUEUED, ChunkState.RUNNING)
@@ -128,11 +128,13 @@ class JobQueueModel:
             self.the_views_agree(job, chunks)
             assert job.paused_at is None or job.state in HAS_WORK
             self.the_events_tell_its_state(job)
+            self.each_end_is_told_once(job)
         assert all(number <= 1 for number in self.commits.values())
 
     def the_events_tell_its_state(self, job: JobRecord) -> None:
         """Whatever was done to it, the last thing is written down."""
-        told = [e.event for e in self.store.events(job.id) if e.event != "requeued"]
+        passing = ("requeued", *events.COUNTED)
+        told = [e.event for e in self.store.events(job.id) if e.event not in passing]
         states = {
             "submitted": {JobState.QUEUED},
             "retried": {JobState.QUEUED},
@@ -145,6 +147,17 @@ class JobQueueModel:
         assert told[0] == "submitted"
         assert job.state in states.get(told[-1], {told[-1]})
         assert (told[-1] == "paused") == (job.paused_at is not None)
+
+    def each_end_is_told_once(self, job: JobRecord) -> None:
+        """Of each version that ended, as it ended."""
+        told = {n.subject: n for n in self.store.notifications(job.id, limit=1000)}
+        ended = range(1, job.version + job.state.terminal)
+        assert set(told) == {f"{job.id}:v{version}" for version in ended}
+        if job.state.terminal:
+            last = told[f"{job.id}:v{job.version}"]
+            assert last.event == f"job.{job.state}"
+            assert last.body["rows"]["completed"] == job.counts.completed
+            assert last.body["chunks"]["left"] == job.chunks_left
 
     def chunks_left_is_right(
         self, job: JobRecord, chunks: list[ChunkRecord], windows: list[WindowRecord]

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Row, event, select, text, update
 
 from jobs.database import Database
+from jobs.evaluation_tables import NOTIFICATION_IS_PENDING, notifications
 from jobs.records import (
     ChunkSpec,
     Counts,
@@ -72,6 +73,7 @@ def new_job(
     priority: int = 0,
     rejected: int = 0,
     deadline_at: datetime | None = None,
+    notify_urls: tuple[str, ...] = (),
 ) -> NewJob:
     id = id or f"job_{next(_numbers):012d}"
     return NewJob(
@@ -85,6 +87,7 @@ def new_job(
         priority=priority,
         deadline_at=deadline_at,
         plan=new_plan(chunks_of_windows, rejected),
+        notify_urls=notify_urls,
     )
 
 
@@ -124,6 +127,15 @@ class StoreUnderTest:
                     .where(table.c.lease_expires_at.is_not(None))
                     .values(lease_expires_at=database_now(-1.0))
                 )
+
+    def let_notifications_be_due(self) -> None:
+        """As if the time until the next attempts had passed."""
+        with self.database.begin() as connection:
+            connection.execute(
+                update(notifications)
+                .where(NOTIFICATION_IS_PENDING)
+                .values(next_at=database_now(-1.0))
+            )
 
     def set_job(self, job_id: str, **values: Any) -> None:
         with self.database.begin() as connection:

@@ -1,0 +1,76 @@
+"""What is told to URLs, as a part of `Store`."""
+
+from __future__ import annotations
+
+from jobs.database import Database
+from jobs.records.evaluations import NotificationRecord
+from jobs.store import notifications
+
+
+class Outbox:
+    """The methods of `Store` that send, list and forget notifications."""
+
+    _database: Database
+
+    def claim_notification(
+        self, seconds: float, subject: str | None = None
+    ) -> NotificationRecord | None:
+        """Begin the next attempt to send what is due first; None if nothing is.
+
+        Args:
+            seconds: until it is due again, if nothing is heard of this attempt.
+            subject: only what is told of this.
+        """
+        with self._database.read() as connection:  # most often, without a write
+            if not notifications.is_due(connection, subject):
+                return None
+        return self._database.transact(lambda c: notifications.claim(c, subject, seconds))
+
+    def notification_delivered(self, notification_id: str) -> None:
+        """Its URL has taken it."""
+        self._database.transact(lambda c: notifications.delivered(c, notification_id))
+
+    def notification_not_delivered(
+        self, told: NotificationRecord, error: str, again_in: float | None
+    ) -> bool:
+        """An attempt was in vain.
+
+        Args:
+            told: as it was claimed.
+            again_in: seconds until the next attempt; None gives it up.
+
+        Returns:
+            False if others have gone on with it: then nothing is noted.
+        """
+        return self._database.transact(
+            lambda c: notifications.not_delivered(c, told, error, again_in)
+        )
+
+    def notifications(
+        self, about: str | None = None, *, failed: bool = False, limit: int = 50
+    ) -> list[NotificationRecord]:
+        """The newest, newest first.
+
+        Args:
+            about: a job or an evaluation, by its whole id; also one that was deleted.
+            failed: only those that were given up.
+        """
+        with self._database.read() as connection:
+            return notifications.listed(connection, about, failed, limit)
+
+    def failed_notifications(self) -> int:
+        """How many were given up, and are still known."""
+        with self._database.read() as connection:
+            return notifications.count_failed(connection)
+
+    def send_again(self, notification_id: str) -> NotificationRecord:
+        """Have a notification sent at once, whatever became of it before.
+
+        Raises:
+            NotificationNotFound: there is none of that id.
+        """
+        return self._database.transact(lambda c: notifications.send_again(c, notification_id))
+
+    def prune_notifications(self) -> int:
+        """Forget notifications that were dealt with 30 days ago; returns how many."""
+        return self._database.transact(notifications.prune)
