@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from jobs.cli.console import note
 from jobs.cli.deployment import opened
-from jobs.cli.options import JobId
-from jobs.cli.shapes import summary
+from jobs.cli.options import JobId, Json
+from jobs.cli.shapes import print_status, summary
 
 
-def cancel(job_id: JobId) -> None:
+def cancel(job_id: JobId, as_json: Json = False) -> None:
     """End a job early; what was answered is published. Asking twice does no harm.
 
     Without a worker that holds rows of it, the job is ended at once.
@@ -23,6 +23,8 @@ def cancel(job_id: JobId) -> None:
         if not job.state.terminal:
             deployment.settle(job.id)
             job = store.job(job.id)
+        if as_json:
+            print_status(deployment, job.id)
         if job.state.terminal:
             note(summary(job))
             return

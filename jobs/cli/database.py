@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import typer
 
 from jobs.cli.group import Helpful
+from jobs.cli.options import Json
 
 commands = typer.Typer(
     cls=Helpful,
@@ -37,7 +40,7 @@ def upgrade() -> None:
 
 
 @commands.command("check")
-def check() -> None:
+def check(as_json: Json = False) -> None:
     """Tell whether the database fits this pagemill; ends with 69 if it does not.
 
     \b
@@ -45,11 +48,21 @@ def check() -> None:
       pagemill db check && pagemill worker --model smollm2-135m
     """
     from jobs.database import Database
+    from jobs.errors import DatabaseError
     from jobs.settings import Settings
+    from jobs.tables import SCHEMA_REVISION
 
     database = Database(Settings.from_env().database_url)
+    trouble: str | None = None
     try:
         database.check_revision()
+    except DatabaseError as error:
+        trouble = str(error)
+        raise
     finally:
         database.close()
-    print(f"{database.shown_url} is up to date")
+        if as_json:
+            shape = {"database": database.shown_url, "needs_revision": SCHEMA_REVISION}
+            print(json.dumps({**shape, "trouble": trouble}))
+    if not as_json:
+        print(f"{database.shown_url} is up to date")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from jobs.cli import completion
 from jobs.cli.console import note, plural
 from jobs.cli.deployment import opened
+from jobs.cli.options import Json
 from jobs.errors import JobNotFound, StateConflict
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def delete(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask; only a terminal is asked.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Remove jobs that have ended, with their answers and all other files, for good.
 
@@ -46,12 +49,14 @@ def delete(
         jobs = {job.id: job for given in job_ids if (job := _ended(store, given))}
         if not jobs:
             finish_deletions(store, deployment.storage)
-            return
-        if not yes and sys.stdin.isatty():
-            _ask(list(jobs.values()))
-        delete_jobs(store, deployment.storage, *jobs)
+        else:
+            if not yes and sys.stdin.isatty():
+                _ask(list(jobs.values()))
+            delete_jobs(store, deployment.storage, *jobs)
     for job_id in jobs:
         note(f"job {job_id} is deleted")
+    if as_json:
+        print(json.dumps([{"id": job_id} for job_id in jobs]))
 
 
 def _ended(store: Store, given: str) -> JobRecord | None:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs.cli.console import note, plural, say
 from jobs.cli.deployment import Deployment, opened
+from jobs.cli.options import Json
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
 
 _SHOWN_STRANGERS = 3
+# Why something goes: it ended long ago, it was deleted and has files, it was never submitted.
+_OLD, _DELETED, _ORPHAN = "retention", "deleted", "never_submitted"
+
+Gone = tuple[str, str, str]  # whose files, why, and the same in words
 
 
 def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what would be removed.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Remove jobs whose retention is over, and what killed commands left in the storage.
 
@@ -31,27 +41,35 @@ def gc(
       PAGEMILL_RETENTION=30d pagemill gc
     """
     with opened() as deployment:
-        deleted = _delete_old(deployment, dry_run)
-        unfinished = _finish_deletions(deployment, dry_run)
-        removed = _remove_orphans(deployment, dry_run)
+        found: list[dict[str, str]] = []
+        deleted = {job_id for job_id, _ in deployment.store.deletions()}
+        for name, why, words in chain(
+            _delete_old(deployment, dry_run),
+            _finish_deletions(deployment, deleted, dry_run),
+            _remove_orphans(deployment, dry_run),
+        ):
+            found.append({"id": name, "reason": why})
+            if not as_json:
+                say(f"{name}  {words}")
         _tell_strangers(deployment)
+    if as_json:
+        print(json.dumps(found))
+    number = Counter(gone["reason"] for gone in found)
     be = "would be" if dry_run else "are"
-    note(f"{plural(deleted, 'job')} {be} deleted, {plural(removed + unfinished, 'folder')} removed")
+    folders = plural(number[_DELETED] + number[_ORPHAN], "folder")
+    note(f"{plural(number[_OLD], 'job')} {be} deleted, {folders} removed")
 
 
-def _delete_old(deployment: Deployment, dry_run: bool) -> int:
+def _delete_old(deployment: Deployment, dry_run: bool) -> Iterator[Gone]:
     from jobs.housekeeping import delete_old
 
     retention = deployment.settings.retention_seconds
     if retention is None:
         note("PAGEMILL_RETENTION is not set: jobs that ended are kept for ever")
-        return 0
-    done = 0
+        return
     for job in deployment.store.jobs_that_ended(retention):
         if dry_run or delete_old(deployment.store, job.id, retention):
-            say(f"{job.id}  {job.state} {_when(job)}")
-            done += 1
-    return done
+            yield job.id, _OLD, f"{job.state} {_when(job)}"
 
 
 def _when(job: JobRecord) -> str:
@@ -59,27 +77,28 @@ def _when(job: JobRecord) -> str:
     return job.finished_at.astimezone().isoformat(" ", "seconds")
 
 
-def _finish_deletions(deployment: Deployment, dry_run: bool) -> int:
-    """Remove files of jobs that were deleted, now or by a command that was killed."""
+def _finish_deletions(deployment: Deployment, deleted: set[str], dry_run: bool) -> Iterator[Gone]:
+    """Remove files of jobs that were deleted, now or by a command that was killed.
+
+    Args:
+        deleted: jobs that were deleted before this command, which tells of the others by itself.
+    """
     from jobs.deletion import finish_deletions
 
-    if dry_run:
-        found = deployment.store.deletions()
-        for job_id, _ in found:
-            say(f"{job_id}  was deleted, its files are still there")
-        return len(found)
-    return finish_deletions(deployment.store, deployment.storage)
+    if not dry_run:
+        finish_deletions(deployment.store, deployment.storage)
+        deleted -= {job_id for job_id, _ in deployment.store.deletions()}
+    how = "still there" if dry_run else "gone, too"
+    for job_id in sorted(deleted):
+        yield job_id, _DELETED, f"was deleted, its files are {how}"
 
 
-def _remove_orphans(deployment: Deployment, dry_run: bool) -> int:
+def _remove_orphans(deployment: Deployment, dry_run: bool) -> Iterator[Gone]:
     from jobs.orphans import orphans, remove_orphan
 
-    done = 0
     for name in orphans(deployment.store, deployment.storage):
         if dry_run or remove_orphan(deployment.store, deployment.storage, name):
-            say(f"{name}  was never submitted")
-            done += 1
-    return done
+            yield name, _ORPHAN, "was never submitted"
 
 
 def _tell_strangers(deployment: Deployment) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from jobs.cli.console import note, plural
 from jobs.cli.deployment import opened
-from jobs.cli.options import JobId
+from jobs.cli.options import JobId, Json
+from jobs.cli.shapes import print_status
 from jobs.cli.worker import worker_hint
 
 
-def retry(job_id: JobId) -> None:
+def retry(job_id: JobId, as_json: Json = False) -> None:
     """Answer the rows again that got no answer, as a new version; prints the job's id.
 
     Rows that were refused at submit would be refused again: mend them in the file and submit it
@@ -25,6 +26,9 @@ def retry(job_id: JobId) -> None:
         plan, counts = plan_retry(store, deployment.storage, job_id)
         job = store.reopen(store.job(job_id).id, plan, counts)
         deployment.wake(job.model)
-    print(job.id, flush=True)
+        if as_json:
+            print_status(deployment, job.id)
+        else:
+            print(job.id, flush=True)
     note(f"{plural(counts.rows, 'row')} queued again, for version {job.version}")
     note(f"answer it:  {worker_hint(job)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from jobs import layout
@@ -11,6 +12,7 @@ from jobs.job_shape import device_json, job_json, rows_json, tokens_json
 from jobs.states import HAS_WORK, JobState
 
 if TYPE_CHECKING:
+    from jobs.cli.deployment import Deployment
     from jobs.records import Counts, JobProgress, JobRecord
     from jobs.storage import Storage
 
@@ -31,6 +33,12 @@ def progress_json(progress: JobProgress, storage: Storage) -> dict[str, Any]:
     if lacks_worker(progress):
         shape["waiting_for"] = f"a worker of {progress.job.model}{how_the_last_ended(progress)}"
     return shape
+
+
+def print_status(deployment: Deployment, job_id: str) -> None:
+    """Print what `status --json` prints of a job now."""
+    shape = progress_json(deployment.store.progress(job_id), deployment.storage)
+    print(json.dumps(shape), flush=True)
 
 
 def lacks_worker(progress: JobProgress) -> bool:

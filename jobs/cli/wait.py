@@ -8,8 +8,8 @@ import typer
 
 from jobs.cli.console import note
 from jobs.cli.deployment import Deployment, opened
-from jobs.cli.options import JobId
-from jobs.cli.shapes import exit_code, summary
+from jobs.cli.options import JobId, Json
+from jobs.cli.shapes import exit_code, print_status, summary
 from jobs.cli.watching import follow, is_paused, no_worker, progress_display, telling_why_it_waits
 from jobs.ctrl_c import INTERRUPTED
 from jobs.errors import DatabaseUnavailable
@@ -29,17 +29,19 @@ def wait(
             help="Tell by the exit code how the job ended, or end with 0 if it has.",
         ),
     ] = True,
+    as_json: Json = False,
 ) -> None:
     """Wait until a job has ended.
 
     Ends with 0 if every row was answered, 1 if the job or some rows failed, 2 if it was cancelled
     or expired; with --no-exit-status with 0 however it ended. Ctrl-C ends the waiting (130), not
-    the job.
+    the job. With --json, prints the job as `status` does when the waiting is over.
 
     \b
     Examples:
       pagemill wait job_abcdefgh && pagemill results job_abcdefgh -o answers.parquet
       pagemill wait job_abcdefgh --no-exit-status --timeout 3600
+      pagemill wait job_abcdefgh --json | jq .device
     """
     with opened() as deployment:
         job_id = deployment.store.job(job_id).id
@@ -51,6 +53,8 @@ def wait(
         except KeyboardInterrupt:
             note(f"Not waiting any more; job {job_id} goes on (`pagemill cancel {job_id}` ends it)")
             raise typer.Exit(INTERRUPTED) from None
+        if as_json:
+            print_status(deployment, job_id)
         if ended is None:
             note(f"Job {job_id} has not ended within {timeout:g} s; {_why(deployment, job_id)}")
             raise typer.Exit(TIMED_OUT)
