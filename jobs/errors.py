@@ -13,6 +13,7 @@
     ├── JobNotFound            no job of that id
     ├── EvaluationNotFound     no evaluation of that id
     ├── NotificationNotFound   no notification of that id
+    ├── ScheduleNotFound       no schedule of that name
     ├── StateConflict          the job's state does not allow what was asked
     ├── OutputNotReady         results were asked for before there are any
     ├── WaitTimedOut           a job had not ended when the time to wait for it was over
@@ -108,6 +109,12 @@ class EvaluationNotFound(JobsError):
 
 class NotificationNotFound(JobsError):
     """There is no notification of that id."""
+
+    exit_code = 66
+
+
+class ScheduleNotFound(JobsError):
+    """There is no schedule of that name."""
 
     exit_code = 66
 

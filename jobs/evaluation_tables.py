@@ -60,12 +60,13 @@ schedules = Table(
     Column("overlap", String(16), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("paused_at", UtcDateTime),
-    # The first time that is not dealt with; NULL if there will be none.
+    # The first time that is not dealt with; NULL if there will be none, or while it is paused.
     Column("next_due_at", UtcDateTime),
     PrimaryKeyConstraint("id"),
     CheckConstraint(one_of("catch_up", CatchUp), name="catch_up"),
     CheckConstraint(one_of("overlap", Overlap), name="overlap"),
     Index(None, "name", unique=True),
+    Index(None, "next_due_at"),
 )
 
 evaluations = Table(

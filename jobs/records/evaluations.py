@@ -103,7 +103,8 @@ class ScheduleRecord:
         spec: what `jobs.evaluation.spec` reads.
         dataset_hash: of the rows as they were when the schedule was made; None where they may
             change.
-        next_due_at: the first time that is not dealt with; None if there will be none.
+        next_due_at: the first time that is not dealt with; None if there will be none, or while it
+            is paused.
     """
 
     id: str

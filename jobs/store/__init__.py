@@ -33,13 +33,14 @@ from jobs.store import events, failures, finalize, health, read, submit, sweep, 
 from jobs.store.evaluating import Evaluating
 from jobs.store.life import JobLife
 from jobs.store.outbox import Outbox
+from jobs.store.scheduling import Scheduling
 from jobs.store.work import Work
 
 __all__ = ["Store"]
 
 
-class Store(Work, JobLife, Evaluating, Outbox):
-    """Jobs, windows, chunks and workers of one database. Threads may share it.
+class Store(Work, JobLife, Evaluating, Outbox, Scheduling):
+    """Jobs, workers, schedules and evaluations of one database. Threads may share it.
 
     Every method raises `DatabaseError` if the database cannot be reached or stays locked, and
     `JobNotFound` if it is given the id of a job that does not exist.

@@ -22,7 +22,7 @@ from jobs.records.evaluations import (
     Verdict,
 )
 from jobs.sqltypes import SafeText, database_now
-from jobs.store.rows import insert_unless_there
+from jobs.store.rows import inserted_unless_there
 
 SHORTEST_PREFIX = 9  # `eval_` and four characters
 SHOWN_MATCHES = 10
@@ -51,29 +51,26 @@ def insert_evaluation(
         False if there is one of this id, or of this time of the schedule.
     """
     code, message = skipped or (None, None)
-    statement = insert_unless_there(connection, evaluations).values(
-        id=evaluation_id,
-        name=name,
-        schedule_id=schedule_id,
-        due_at=due_at,
-        trigger=trigger,
-        spec=dict(spec),
-        expected_hash=expected_hash,
-        state=EvaluationState.SKIPPED if skipped else EvaluationState.PENDING,
-        judge_jobs={},
-        findings=[],
-        error_code=code,
-        error_message=message,
-        lease_epoch=0,
-        attempts=0,
-        look_at=database_now(),
-        created_at=database_now(),
-        finished_at=database_now() if skipped else None,
-    )
-    inserted = connection.execute(
-        statement.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True}
-    )
-    return bool(inserted.rowcount)
+    values: dict[str, Any] = {
+        "id": evaluation_id,
+        "name": name,
+        "schedule_id": schedule_id,
+        "due_at": due_at,
+        "trigger": trigger,
+        "spec": dict(spec),
+        "expected_hash": expected_hash,
+        "state": EvaluationState.SKIPPED if skipped else EvaluationState.PENDING,
+        "judge_jobs": {},
+        "findings": [],
+        "error_code": code,
+        "error_message": message,
+        "lease_epoch": 0,
+        "attempts": 0,
+        "look_at": database_now(),
+        "created_at": database_now(),
+        "finished_at": database_now() if skipped else None,
+    }
+    return inserted_unless_there(connection, evaluations, values)
 
 
 def evaluation(connection: Connection, given: str) -> EvaluationRecord:

@@ -31,6 +31,15 @@ def insert_unless_there(connection: Connection, table: Table) -> Any:
     return kinds[connection.dialect.name](table)
 
 
+def inserted_unless_there(connection: Connection, table: Table, values: dict[str, Any]) -> bool:
+    """Insert a row; False if there is one of its key, or of one of its unique columns."""
+    inserted = connection.execute(
+        insert_unless_there(connection, table).values(values).on_conflict_do_nothing(),
+        execution_options={"preserve_rowcount": True},
+    )
+    return bool(inserted.rowcount)
+
+
 def count_values(counts: Counts) -> dict[str, int]:
     """Column values that set the counts of a row."""
     return dataclasses.asdict(counts)

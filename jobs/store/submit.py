@@ -15,7 +15,7 @@ from jobs.sqltypes import database_now
 from jobs.states import ChunkState, JobState
 from jobs.store import events, read
 from jobs.store.row_errors import add_errors
-from jobs.store.rows import ZERO, count_values, insert_unless_there, job_record
+from jobs.store.rows import ZERO, count_values, inserted_unless_there, job_record
 from jobs.tables import AT_SUBMIT, chunks, jobs, windows
 
 BATCH = 10_000  # rows of one INSERT, so that the parameters of a large job never lie in memory
@@ -58,11 +58,7 @@ def was_inserted(connection: Connection, job: NewJob) -> bool:
 
 def _insert_row(connection: Connection, job: NewJob) -> bool:
     """Insert its row of `jobs`; False if there is one of its id, or of its idempotency key."""
-    inserted = connection.execute(
-        insert_unless_there(connection, jobs).values(_job_values(job)).on_conflict_do_nothing(),
-        execution_options={"preserve_rowcount": True},
-    )
-    return bool(inserted.rowcount)
+    return inserted_unless_there(connection, jobs, _job_values(job))
 
 
 def _submitted_before(connection: Connection, job: NewJob) -> JobRecord | None:

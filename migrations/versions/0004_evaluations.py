@@ -66,6 +66,7 @@ def _create_schedules() -> None:
         ),
     )
     op.create_index("ix_schedules_name", "schedules", ["name"], unique=True)
+    op.create_index("ix_schedules_next_due_at", "schedules", ["next_due_at"])
 
 
 def _create_evaluations() -> None:

@@ -1,0 +1,1 @@
+"""When evaluations are due, and that each time becomes one evaluation."""
