@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Iterator
 
 from jobs.errors import (
@@ -25,6 +24,7 @@ from jobs.errors import (
     StorageUnavailable,
 )
 from jobs.records import ChunkLease, MergeLease
+from jobs.renewal import renewed
 from jobs.storage import Storage
 from jobs.store import Store
 
@@ -95,27 +95,14 @@ def logged(job_id: str, what: str) -> Iterator[None]:
         log.exception("job %s: %s, will be tried again", job_id, what, extra=extra)
 
 
-@contextlib.contextmanager
-def _renewed(store: Store, lease: MergeLease) -> Iterator[None]:
+def _renewed(store: Store, lease: MergeLease) -> contextlib.AbstractContextManager[None]:
     """Keep a lease during the block: a large window can take longer than one lasts."""
-    over = threading.Event()
 
-    def renew() -> None:
-        while not over.wait(store.lease_seconds / 3):
-            try:
-                if not store.renew_merge(lease):
-                    return  # taken over; SQL will refuse our result
-            except JobsError as error:
-                extra = {"event": "merge_not_renewed", "job_id": lease.job_id}
-                log.warning("job %s: merge lease not renewed: %s", lease.job_id, error, extra=extra)
+    def failed(error: JobsError) -> None:
+        extra = {"event": "merge_not_renewed", "job_id": lease.job_id}
+        log.warning("job %s: merge lease not renewed: %s", lease.job_id, error, extra=extra)
 
-    thread = threading.Thread(target=renew, name="merge-lease", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return renewed(lambda: store.renew_merge(lease), store.lease_seconds, failed)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -132,7 +132,7 @@ class Evaluating:
         """Ids of evaluations whose next step may be taken, and that nobody is at.
 
         Args:
-            only: look at this one alone, and do not wait for its time to be looked at.
+            only: look at this one alone; unless a try failed, do not wait for its time to come.
         """
         with self._database.read() as connection:
             return steps.due(connection, only)

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select, update
 
 from jobs.errors import StateConflict
+from jobs.evaluation_shape import evaluation_json
 from jobs.evaluation_tables import EVALUATION_IS_OPEN, evaluations, schedules
 from jobs.records.evaluations import (
     ComparisonRecord,
@@ -24,7 +25,10 @@ from jobs.records.evaluations import (
 )
 from jobs.sqltypes import database_now
 from jobs.states import TERMINAL
+from jobs.store import notifications
+from jobs.store.evaluations import comparisons as comparisons_of
 from jobs.store.evaluations import evaluation, insert_results
+from jobs.store.evaluations import scores as scores_of
 from jobs.store.sweep import lease_is_free
 from jobs.tables import jobs
 
@@ -35,7 +39,7 @@ def due(connection: Connection, only: str | None) -> list[str]:
     """Ids of evaluations whose next step may be taken now, the longest waiting first.
 
     Args:
-        only: look at this one alone, and do not wait for its time to be looked at.
+        only: look at this one alone; unless a try failed, do not wait for its time to come.
     """
     query = select(evaluations.c.id).where(*_is_due(only)).order_by(evaluations.c.look_at)
     return list(connection.scalars(query.limit(LOOKED_AT)))
@@ -49,7 +53,7 @@ def claim(
     A lease that ran out, and was never let go, counts as a failed attempt: whoever had it died.
 
     Args:
-        at_once: do not wait for its time to be looked at.
+        at_once: unless a try failed, do not wait for its time to come.
     """
     of_it = evaluations.c.id == evaluation_id
     died = case((evaluations.c.lease_expires_at.is_not(None), 1), else_=0)
@@ -144,6 +148,7 @@ def finish(
     }
     if _end(connection, lease, EvaluationState.COMPLETED, values):
         insert_results(connection, lease.id, scores, comparisons)
+        _tell_end(connection, lease.id)
         return True
     now = evaluation(connection, lease.id)
     return (now.state, now.epoch) == (EvaluationState.COMPLETED, lease.epoch)
@@ -153,6 +158,7 @@ def fail(connection: Connection, lease: EvaluationLease, code: str, message: str
     """It cannot be done. Also True if this very call did so before."""
     values = {"verdict": Verdict.FAILED, "error_code": code, "error_message": message}
     if _end(connection, lease, EvaluationState.FAILED, values):
+        _tell_end(connection, lease.id)
         return True
     now = evaluation(connection, lease.id)
     return (now.state, now.epoch) == (EvaluationState.FAILED, lease.epoch)
@@ -164,11 +170,13 @@ def cancel(connection: Connection, evaluation_id: str) -> EvaluationRecord:
     Raises:
         StateConflict: it has ended in another way.
     """
-    connection.execute(
+    cancelled = connection.execute(
         update(evaluations)
         .where(evaluations.c.id == evaluation_id, EVALUATION_IS_OPEN)
         .values(state=EvaluationState.CANCELLED, finished_at=database_now(), lease_expires_at=None)
     )
+    if cancelled.rowcount == 1:
+        _tell_end(connection, evaluation_id)
     found = evaluation(connection, evaluation_id)
     if found.state is not EvaluationState.CANCELLED:
         raise StateConflict(
@@ -187,6 +195,18 @@ def _end(
     return _change(connection, lease, state=target, **{**ended, **values})
 
 
+def _tell_end(connection: Connection, evaluation_id: str) -> None:
+    """Have its end, which the transaction brings about, told to the URLs that it names."""
+    found = evaluation(connection, evaluation_id)
+    urls = found.spec.get("notify") or ()
+    if not urls:
+        return
+    results = scores_of(connection, found.id), comparisons_of(connection, found.id)
+    body = evaluation_json(found, *results)
+    for url in urls:
+        notifications.record(connection, found.id, f"evaluation.{found.state}", url, body)
+
+
 def _change(connection: Connection, lease: EvaluationLease, **values: Any) -> bool:
     """Change the row of an evaluation, unless others have its lease by now, or it was moved."""
     changed = connection.execute(
@@ -203,7 +223,11 @@ def _change(connection: Connection, lease: EvaluationLease, **values: Any) -> bo
 
 
 def _is_due(only: str | None) -> tuple[ColumnElement[bool], ...]:
-    when = evaluations.c.look_at <= database_now() if only is None else evaluations.c.id == only
+    when = evaluations.c.look_at <= database_now()
+    if only is not None:
+        # Whoever waits for it waits only where a try failed.
+        not_failed = evaluations.c.error_message.is_(None)
+        when = and_(evaluations.c.id == only, or_(when, not_failed))
     return (EVALUATION_IS_OPEN, when, lease_is_free(evaluations), ~_waits_for_job(), ~_waits())
 
 

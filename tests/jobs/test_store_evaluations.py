@@ -127,7 +127,14 @@ def test_a_step_that_was_tried_in_vain_waits(back: StoreUnderTest) -> None:
     assert (waiting.attempts, waiting.error_message) == (1, "no disk")
     assert back.store.evaluations_due() == []
     assert back.store.claim_evaluation(found.id, "b") is None
-    assert back.store.evaluations_due(found.id) == [found.id]  # who waits for it does not wait
+    assert back.store.evaluations_due(found.id) == []
+
+
+def test_whoever_waits_for_it_need_not_wait(back: StoreUnderTest) -> None:
+    found = add_evaluation(back.store)
+    assert back.store.leave_evaluation(claimed(back.store, found.id), 60)
+    assert back.store.evaluations_due() == []
+    assert back.store.evaluations_due(found.id) == [found.id]
 
 
 def test_it_is_due_when_its_job_has_ended(back: StoreUnderTest) -> None:

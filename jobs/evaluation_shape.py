@@ -1,0 +1,78 @@
+"""An evaluation as JSON: what commands print, and what is told to a URL (see docs/cli.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jobs.job_shape import time_json
+from jobs.records.evaluations import ComparisonRecord, EvaluationRecord, ScoreRecord
+
+
+def evaluation_json(
+    evaluation: EvaluationRecord,
+    scores: Sequence[ScoreRecord] = (),
+    comparisons: Sequence[ComparisonRecord] = (),
+) -> dict[str, Any]:
+    """An evaluation, with what came out of it.
+
+    The path of its file of scores is relative to the storage.
+    """
+    return {
+        "id": evaluation.id,
+        "name": evaluation.name,
+        "state": evaluation.state.value,
+        "verdict": None if evaluation.verdict is None else evaluation.verdict.value,
+        "trigger": evaluation.trigger.value,
+        "due_at": time_json(evaluation.due_at),
+        "model": evaluation.spec.get("model"),
+        "job_id": evaluation.job_id,
+        "judge_jobs": dict(evaluation.judge_jobs),
+        "dataset": {"hash": evaluation.dataset_hash, "rows": evaluation.dataset_rows},
+        "scores": [score_json(score) for score in scores],
+        "comparisons": [comparison_json(comparison) for comparison in comparisons],
+        "findings": [dict(finding) for finding in evaluation.findings],
+        "scores_path": evaluation.scores_path,
+        "error": None
+        if evaluation.error_message is None
+        else {"code": evaluation.error_code, "message": evaluation.error_message},
+        "blessed": evaluation.blessed_at is not None,
+        **{
+            name: time_json(getattr(evaluation, name))
+            for name in ("created_at", "started_at", "finished_at", "blessed_at")
+        },
+        "spec": dict(evaluation.spec),
+    }
+
+
+def score_json(score: ScoreRecord) -> dict[str, Any]:
+    """What came out of a scorer; `slice` is null for all rows."""
+    whole = not score.slice_column
+    return {
+        "scorer": score.scorer,
+        "slice": None if whole else {"column": score.slice_column, "value": score.slice_value},
+        "rows": score.rows,
+        "missing": score.missing,
+        "value": score.value,
+        "low": score.low,
+        "high": score.high,
+        "interval": None if score.interval is None else score.interval.value,
+    }
+
+
+def comparison_json(comparison: ComparisonRecord) -> dict[str, Any]:
+    """How a scorer differs from an earlier evaluation."""
+    return {
+        "with": comparison.role.value,
+        "evaluation_id": comparison.other_id,
+        "scorer": comparison.scorer,
+        "pairs": comparison.pairs,
+        "better": comparison.better,
+        "worse": comparison.worse,
+        "unpaired": comparison.unpaired,
+        "difference": comparison.difference,
+        "low": comparison.low,
+        "high": comparison.high,
+        "p_value": comparison.p_value,
+        "method": None if comparison.method is None else comparison.method.value,
+    }

@@ -1,0 +1,38 @@
+"""Keeping a lease while what it is for takes its time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from jobs.errors import JobsError
+
+
+@contextlib.contextmanager
+def renewed(
+    renew: Callable[[], bool], lease_seconds: float, failed: Callable[[JobsError], None]
+) -> Iterator[None]:
+    """Renew a lease during the block, in a thread.
+
+    Args:
+        renew: False if the lease was taken over; SQL will refuse the result then.
+        failed: told of an error; the next renewal is tried all the same.
+    """
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(lease_seconds / 3):
+            try:
+                if not renew():
+                    return
+            except JobsError as error:
+                failed(error)
+
+    thread = threading.Thread(target=go_on, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
