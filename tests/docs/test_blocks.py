@@ -59,8 +59,10 @@ ELSEWHERE = {
 SESSIONS: dict[str, Prepared] = {
     "docs/errors.md": with_a_played_job,
     "docs/howto/metrics.md": empty,
+    "docs/howto/migrating.md": empty,
     "docs/howto/several-gpus.md": empty,
     "docs/howto/tuning.md": empty,
+    "docs/quickstart.md": empty,
     "docs/servers.md": empty,
 }
 

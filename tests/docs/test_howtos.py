@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shlex
 import subprocess
@@ -12,7 +13,11 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 
+from jobs.cli.app import app
+from jobs.states import JobState
+from jobs.submission import MAX_ROWS
 from tests.support.markdown_pages import ROOT, blocks
 from tests.support.named_tests import page
 from tests.worker.test_metrics import SNAPSHOT
@@ -81,3 +86,34 @@ def test_another_gpu_is_served_as_the_first_one_is(tmp_path: Path) -> None:
     assert device == of_first
     del first["build"]  # the image is that of the first worker
     assert second == first
+
+
+def test_options_that_one_moves_to_are_there() -> None:
+    table = page("howto/migrating.md").split("Of the options:")[1].split("What is different:")[0]
+    rows = re.findall(r"^\| `(.*?)` \|(.*)\|$", table, re.MULTILINE)
+    assert len(rows) >= 10
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    known = {
+        option
+        for name in ("run", "worker")
+        for parameter in commands[name].params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    for _, ours in rows:
+        assert set(re.findall(r"(--[\w-]+)", ours)) <= known, ours
+
+
+def test_a_batch_object_has_its_counterparts() -> None:
+    text = page("howto/migrating.md")
+    keys = re.findall(r"^\| `[^|]+ \| (.*) \|$", text.split("The batch object")[1], re.MULTILINE)
+    named = set(re.findall(r"`([a-z_]+(?:\.[a-z]+)?)`", " ".join(keys[:7])))
+    (job,) = (json.loads(b.code) for b in blocks("docs/cli.md") if '"fingerprint"' in b.code)
+    for name in named - {"queued"}:
+        key, _, inner = name.partition(".")
+        assert key in job, name
+        assert not inner or inner in job[key], name
+    assert {state.value for state in JobState} >= {
+        "validating", "in_progress", "finalizing", "completed", "failed", "cancelling",
+        "cancelled", "expired", "queued",
+    }  # fmt: skip
+    assert f"at most {MAX_ROWS:,} rows" in text
