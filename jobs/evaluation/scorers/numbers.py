@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from jobs.evaluation.rows import Score, ScoredRow, accepted, brief, missing
+from jobs.evaluation.rows import Score, ScoredRow, accepted, as_text, brief, missing
 from jobs.evaluation.scorers.base import RowScorer
 from jobs.evaluation.scorers.bounded import MAX_CHARACTERS
 from jobs.evaluation.scorers.markers import boxed
@@ -87,14 +88,14 @@ class Numeric(RowScorer):
 
     def _target(self, target: Any) -> Number | None:
         match target:
-            case bool():
+            case bool() | Mapping():
                 return None
             case int() | float() if math.isfinite(target):
                 whole = isinstance(target, float) and target.is_integer()
                 return Number(str(target), int(target) if whole else target)
-            case str():
-                return self.found(target)
-        return None
+            case float():  # nan and the infinities
+                return None
+        return self.found(as_text(target))
 
     def _fits(self, number: Number, target: Number) -> bool:
         if self._near(number.value, target.value):

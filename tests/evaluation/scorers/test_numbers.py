@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -106,6 +107,7 @@ def test_targets_without_a_number_are_missing(target: Any) -> None:
         ("0.12%", "12%", {}, 0),
         ("1,200%", 12, {}, 1),
         ("5", ["4", 5], {}, 1),
+        ("0.25", Decimal("0.250"), {}, 1),
         ("5", "so 4 + 1 = 5 #### 5", {}, 1),
         ("3.14", math.pi, {}, 0),
         ("3.14", math.pi, {"tolerance": 0.01}, 1),
