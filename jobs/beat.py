@@ -16,6 +16,7 @@ from pathlib import Path
 from jobs import finalize
 from jobs.deletion import finish_deletions
 from jobs.errors import SettingsError
+from jobs.evaluation.background import EvaluationDriver
 from jobs.housekeeping import EVERY_SECONDS, keep_house
 from jobs.periodic import Periodic
 from jobs.settings import Settings
@@ -36,10 +37,18 @@ class Beat:
 
     Args:
         health: told after each round in which nothing failed.
+        log_level, log_format: of the processes that it starts.
     """
 
     def __init__(
-        self, settings: Settings, store: Store, storage: Storage, health: HealthFile | None = None
+        self,
+        settings: Settings,
+        store: Store,
+        storage: Storage,
+        health: HealthFile | None = None,
+        *,
+        log_level: str = "info",
+        log_format: str = "text",
     ) -> None:
         self._owner = f"beat:{socket.gethostname()}:{os.getpid()}"
         self._store = store.acting_as(self._owner)
@@ -48,6 +57,9 @@ class Beat:
         self._tender = Periodic("beat", settings.sweep_seconds, self.tend)
         self._finisher = Periodic("finisher", settings.sweep_seconds, self.finish)
         self._housekeeping = Periodic("housekeeping", EVERY_SECONDS, self.keep_house)
+        self._evaluations = EvaluationDriver(
+            settings, self._store, log_level=log_level, log_format=log_format
+        )
         self._retention = settings.retention_seconds
 
     def run(self) -> None:
@@ -55,11 +67,13 @@ class Beat:
         log.info("%s: looking after the jobs, every %g s", self._owner, self._tender.seconds)
         self._tender.start()
         self._housekeeping.start()
+        self._evaluations.start()
         try:
             self._finisher.run()
         finally:
             self._tender.stop(PATIENCE_SECONDS)
             self._housekeeping.stop(PATIENCE_SECONDS)
+            self._evaluations.stop(PATIENCE_SECONDS)
 
     def tend(self) -> None:
         """One round of everything that is quick."""

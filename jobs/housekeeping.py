@@ -16,7 +16,7 @@ EVERY_SECONDS = 3600.0
 
 
 def keep_house(store: Store, storage: Storage, retention_seconds: float | None) -> None:
-    """Delete jobs that ended long ago, orphans, and what was said of workers and jobs long gone.
+    """Delete what ended long ago, orphans, and what was said of workers and jobs long gone.
 
     Workers and beats do it every hour; all of it may be done by several at once.
 
@@ -28,6 +28,8 @@ def keep_house(store: Store, storage: Storage, retention_seconds: float | None) 
     if retention_seconds is not None:
         for job in store.jobs_that_ended(retention_seconds):
             delete_old(store, job.id, retention_seconds)
+        while store.prune_evaluations(retention_seconds):
+            pass
     finish_deletions(store, storage)
     for name in orphans(store, storage):
         _remove_orphan(store, storage, name)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from jobs import finalize
 from jobs.deletion import finish_deletions
+from jobs.evaluation.background import EvaluationDriver
 from jobs.housekeeping import EVERY_SECONDS, keep_house
 from jobs.periodic import Periodic
 from jobs.sweep import mend
@@ -16,7 +17,8 @@ class Sweeper:
     """Looks for work that was lost.
 
     Chunks whose lease ran out are queued again, overdue jobs expire, windows and jobs that
-    are complete are merged and finalized. Now and then what is kept no longer is removed.
+    are complete are merged and finalized. Evaluations that are due are driven. Now and then what is
+    kept no longer is removed.
 
     Args:
         requeued: called when chunks are queued again.
@@ -27,14 +29,23 @@ class Sweeper:
         self._requeued = requeued
         self._sweep = Periodic("sweeper", worker.options.settings.sweep_seconds, self.sweep)
         self._housekeeping = Periodic("housekeeping", EVERY_SECONDS, self.keep_house)
+        options = worker.options
+        self._evaluations = EvaluationDriver(
+            options.settings,
+            worker.store,
+            log_level=options.log_level,
+            log_format=options.log_format,
+        )
 
     def start(self) -> None:
         self._sweep.start()
         self._housekeeping.start()
+        self._evaluations.start()
 
     def stop(self) -> None:
         self._sweep.stop()
         self._housekeeping.stop()
+        self._evaluations.stop()
 
     def sweep(self) -> None:
         worker = self._worker

@@ -48,7 +48,7 @@ def beat(
     from jobs.logs import configure_logging
 
     configure_logging("beat", as_json=log_format is LogFormat.JSON, level=log_level)
-    _run(health_file)
+    _run(health_file, log_level.value, log_format.value)
 
 
 def _check(path: Path | None) -> None:
@@ -68,7 +68,7 @@ def _check(path: Path | None) -> None:
     say(f"the last round went well {age:.0f} s ago")
 
 
-def _run(path: Path | None) -> None:
+def _run(path: Path | None, log_level: str, log_format: str) -> None:
     from jobs.beat import Beat, HealthFile
 
     signal.signal(signal.SIGTERM, _leave)
@@ -76,7 +76,10 @@ def _run(path: Path | None) -> None:
     with opened(create=True) as deployment:
         settings = deployment.settings
         health = None if path is None else HealthFile(path, settings.sweep_seconds)
-        Beat(settings, deployment.store, deployment.storage, health).run()
+        Beat(
+            settings, deployment.store, deployment.storage, health,
+            log_level=log_level, log_format=log_format,
+        ).run()  # fmt: skip
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

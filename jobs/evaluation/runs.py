@@ -141,6 +141,10 @@ def _attempt(deployment: Deployment, lease: EvaluationLease) -> int:
         )  # fmt: skip
         with contextlib.suppress(DatabaseError):
             return _failed(store, lease, error, said)
+    except BaseException:  # told to leave: others go on at once
+        with contextlib.suppress(DatabaseError):
+            store.leave_evaluation(lease, 0)
+        raise
     return 0
 
 

@@ -28,8 +28,8 @@ from jobs.evaluation.statistics import Floats
 from jobs.job_folder import JobFolder
 from jobs.parts import open_parquet
 from jobs.storage import Storage
+from jobs.store.evaluations import SCORES_FOLDER
 
-FOLDER = "evaluations"
 READ_ROWS = 4096
 _ROW = (
     pa.field("row_index", pa.int64(), nullable=False),
@@ -46,7 +46,7 @@ _SCORES_FILE = re.compile(r"evaluations/eval_[a-z0-9]+/scores-e\d+\.parquet")
 
 def scores_path(evaluation_id: str, epoch: int) -> str:
     """Where the scores lie that somebody found under the lease of that epoch."""
-    return f"{FOLDER}/{evaluation_id}/scores-e{epoch}.parquet"
+    return f"{SCORES_FOLDER}/{evaluation_id}/scores-e{epoch}.parquet"
 
 
 def schema_of(scorers: Mapping[str, Scorer]) -> pa.Schema:
@@ -123,8 +123,8 @@ class ScoresFile:
         if _SCORES_FILE.fullmatch(path) is None:
             raise ValueError(f"{path!r} is no file of scores")
         self.path = path
-        self._folder = storage.job(FOLDER)
-        self._inner = path.removeprefix(f"{FOLDER}/")
+        self._folder = storage.job(SCORES_FOLDER)
+        self._inner = path.removeprefix(f"{SCORES_FOLDER}/")
         with open_parquet(self._folder, self._inner) as file:
             self.schema: pa.Schema = file.schema_arrow
 

@@ -16,7 +16,7 @@ from jobs.evaluation.judging import Verdicts, judges_of
 from jobs.evaluation.rows import Score, ScoredRow
 from jobs.evaluation.scorers.base import RowScorer, Scorer
 from jobs.evaluation.scorers.translation import CorpusScorer
-from jobs.evaluation.scores_file import FOLDER, ScoresFile, scores_path, writing
+from jobs.evaluation.scores_file import ScoresFile, scores_path, writing
 from jobs.evaluation.spec import EvaluationSpec
 from jobs.records import JobRecord
 from jobs.records.evaluations import (
@@ -28,6 +28,7 @@ from jobs.records.evaluations import (
 )
 from jobs.storage import Storage
 from jobs.store import Store
+from jobs.store.evaluations import SCORES_FOLDER
 
 log = logging.getLogger("pagemill.evaluation")
 
@@ -87,8 +88,8 @@ def write_scores(
     """Write the score of each row to a file; returns them summed up."""
     by_name = _by_name(store, storage, evaluation, scorers)
     aggregator = Aggregator(scorers, spec.slices, spec.seed)
-    folder = storage.new_job(FOLDER, in_use=True)
-    inner = path.removeprefix(f"{FOLDER}/")
+    folder = storage.new_job(SCORES_FOLDER, in_use=True)
+    inner = path.removeprefix(f"{SCORES_FOLDER}/")
     with writing(folder, inner, scorers, spec.slices) as writer:
         for rows in _batches(answered_rows(store, storage, job, spec.target)):
             scores = {name: [of(r.row) for r in rows] for name, of in by_name.items()}

@@ -107,7 +107,7 @@ class Evaluating:
         return self._database.transact(lambda c: steps.cancel(c, evaluation_id))
 
     def delete_evaluation(self, evaluation_id: str) -> None:
-        """Forget an evaluation that has ended; its files are orphans then.
+        """Forget an evaluation that has ended; `deletions` tells what files have to go.
 
         Raises:
             StateConflict: it has not ended.
@@ -120,11 +120,6 @@ class Evaluating:
     def prune_evaluations(self, seconds: float) -> int:
         """Forget evaluations that ended so many seconds ago and are not blessed; how many."""
         return self._database.transact(lambda c: evaluations.prune(c, seconds))
-
-    def known_evaluations(self, ids: Sequence[str]) -> set[str]:
-        """Those of some ids that there are evaluations of."""
-        with self._database.read() as connection:
-            return evaluations.known(connection, ids)
 
     # ---- steps
 

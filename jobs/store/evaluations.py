@@ -23,7 +23,9 @@ from jobs.records.evaluations import (
 )
 from jobs.sqltypes import SafeText, database_now
 from jobs.store.rows import inserted_unless_there
+from jobs.tables import deletions
 
+SCORES_FOLDER = "evaluations"  # with a folder for each, under the storage
 SHORTEST_PREFIX = 9  # `eval_` and four characters
 SHOWN_MATCHES = 10
 NAMES_AT_ONCE = 500  # parameters of one statement
@@ -235,7 +237,7 @@ def bless(connection: Connection, evaluation_id: str, remove: bool) -> Evaluatio
 
 
 def delete_evaluation(connection: Connection, evaluation_id: str, again: bool) -> None:
-    """Forget an evaluation that has ended; its files are orphans then.
+    """Forget an evaluation that has ended; `deletions` tells what files have to go.
 
     Args:
         again: there was an earlier attempt, whose answer was lost on its way.
@@ -267,16 +269,6 @@ def prune(connection: Connection, seconds: float) -> int:
     ids = list(connection.scalars(query.with_for_update()))
     _delete(connection, ids)
     return len(ids)
-
-
-def known(connection: Connection, ids: Sequence[str]) -> set[str]:
-    """Those of some ids that there are evaluations of."""
-    found: set[str] = set()
-    for start in range(0, len(ids), NAMES_AT_ONCE):
-        some = ids[start : start + NAMES_AT_ONCE]
-        query = select(evaluations.c.id).where(evaluations.c.id.in_(some))
-        found |= set(connection.scalars(query))
-    return found
 
 
 def evaluation_record(row: Row[Any]) -> EvaluationRecord:
@@ -330,6 +322,14 @@ def _values(record: ScoreRecord | ComparisonRecord) -> Mapping[str, Any]:
 
 
 def _delete(connection: Connection, ids: Sequence[str]) -> None:
+    """Put a deletion in the place of each, as of jobs: whoever finds it removes the folder."""
+    for evaluation_id in ids:
+        values = {
+            "job_id": evaluation_id,
+            "folder": f"{SCORES_FOLDER}/{evaluation_id}",
+            "deleted_at": database_now(),
+        }
+        connection.execute(insert(deletions).values(values))
     for table in (evaluation_scores, evaluation_comparisons):
         connection.execute(delete(table).where(table.c.evaluation_id.in_(ids)))
     connection.execute(delete(evaluations).where(evaluations.c.id.in_(ids)))

@@ -241,9 +241,10 @@ def test_what_has_ended_can_be_forgotten(back: StoreUnderTest) -> None:
     with pytest.raises(StateConflict, match=f"pagemill eval cancel {runs}"):
         back.store.delete_evaluation(runs)
     assert back.store.prune_evaluations(50) == 1
-    assert back.store.known_evaluations([ended, runs, blessed, young]) == {runs, blessed, young}
+    assert {e.id for e in back.store.list_evaluations()} == {runs, blessed, young}
+    assert back.store.deletions() == [(ended, f"evaluations/{ended}")]
     assert back.store.evaluation_scores(ended) == []
     back.store.delete_evaluation(blessed)
-    assert back.store.known_evaluations([blessed]) == set()
+    assert {id for id, _ in back.store.deletions()} == {ended, blessed}
     with pytest.raises(EvaluationNotFound):
         back.store.delete_evaluation(ended)

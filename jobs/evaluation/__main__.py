@@ -1,0 +1,48 @@
+"""`python -P -m jobs.evaluation`: takes all steps of evaluations that are due, and ends.
+
+Workers and beats start it (see `jobs.evaluation.background`), so that neither the reading of a
+large data set nor a scorer, which may be somebody's program, takes time or memory from them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from types import FrameType
+
+NICE = 10
+
+
+def main(arguments: list[str]) -> int:
+    """Work until nothing is due; SIGTERM ends it in the midst, and its lease is given back."""
+    from jobs.cli.deployment import opened
+    from jobs.errors import JobsError
+    from jobs.evaluation.runs import drive
+    from jobs.logs import configure_logging
+
+    level, form = arguments or ("info", "text")
+    configure_logging("evaluation", as_json=form == "json", level=level)
+    signal.signal(signal.SIGTERM, _leave)
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    owner = f"evaluation:{socket.gethostname()}:{os.getpid()}"
+    try:
+        with opened() as deployment:
+            store = deployment.store.acting_as(owner)
+            while drive(store, deployment.storage, deployment.settings, owner):
+                pass
+    except JobsError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
