@@ -58,6 +58,8 @@ ELSEWHERE = {
 # Pages whose shell and Python blocks are run here, and what there is when they begin.
 SESSIONS: dict[str, Prepared] = {
     "docs/errors.md": with_a_played_job,
+    "docs/explanation/chunk.md": with_a_played_job,
+    "docs/explanation/paged-attention.md": empty,
     "docs/howto/metrics.md": empty,
     "docs/howto/migrating.md": empty,
     "docs/howto/several-gpus.md": empty,
