@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +9,7 @@ import pyarrow.parquet as pq
 
 from jobs.csv_rows import csv_lines, header
 from jobs.errors import StorageError, UsageError
+from jobs.files import replacing
 from jobs.formats import OutputFormat
 from jobs.json_rows import json_lines
 from jobs.openai_output import columns_for, openai_lines
@@ -30,7 +27,7 @@ def export_file(rows: OutputRows, path: Path, form: OutputFormat) -> int:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name the file to write in it")
     try:
-        with _replacing(path) as file:
+        with replacing(path) as file:
             return export_stream(rows, file, form)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
@@ -65,23 +62,6 @@ def _write_parquet(rows: OutputRows, stream: BinaryIO) -> int:
             writer.write_table(table.cast(rows.schema), row_group_size=max(1, table.num_rows))
             written += table.num_rows
     return written
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    if path.exists() and not path.is_file():  # /dev/null, a named pipe
-        with open(path, "wb") as file:
-            yield file
-        return
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 class _Counted:

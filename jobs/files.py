@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from jobs.errors import StorageError
 
@@ -53,6 +55,24 @@ def discard(temporary: Path) -> None:
     """Remove a file that failed, if it is there and can be removed."""
     # Where the folder itself is the trouble, the error that is on its way says more.
     with contextlib.suppress(OSError):
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that is replaced at the end or not at all."""
+    if path.exists() and not path.is_file():  # /dev/null, a named pipe
+        with open(path, "wb") as file:
+            yield file
+        return
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
         temporary.unlink(missing_ok=True)
 
 

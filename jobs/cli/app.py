@@ -20,6 +20,7 @@ from jobs.cli import (
     listing,
     logs,
     pause,
+    report,
     results,
     retry,
     run,
@@ -84,6 +85,7 @@ app.command("status")(status.status)
 app.command("wait")(wait.wait)
 app.command("list")(listing.list_jobs)
 app.command("results")(results.results)
+app.command("report")(report.report)
 app.command("tail")(tail.tail)
 app.command("logs")(logs.logs)
 app.command("errors")(errors.errors)

@@ -63,9 +63,19 @@ def chosen_target(output: str, form: OutputFormat | None, format_option: str) ->
                 f"Parquet is not for a terminal; name a file with -o, or use {format_option} jsonl"
             )
         return Target(output, None, form or OutputFormat.JSONL)
+    path = writable_path(output)
+    return Target(output, path, form or _format_of(output, format_option))
+
+
+def writable_path(output: str) -> Path:
+    """The path of a file that can be written; it is not touched.
+
+    Raises:
+        UsageError: it cannot.
+    """
     path = Path(os.path.realpath(os.path.expanduser(output)))
     _check_writable(output, path)
-    return Target(output, path, form or _format_of(output, format_option))
+    return path
 
 
 def _format_of(output: str, format_option: str) -> OutputFormat:

@@ -69,6 +69,11 @@ class Evaluating:
         with self._database.read() as connection:
             return evaluations.scores(connection, evaluation_id)
 
+    def overall_scores(self, evaluation_ids: Sequence[str]) -> dict[str, list[ScoreRecord]]:
+        """What came out of several evaluations for all their rows, by id."""
+        with self._database.read() as connection:
+            return evaluations.overall_scores(connection, evaluation_ids)
+
     def evaluation_comparisons(self, evaluation_id: str) -> list[ComparisonRecord]:
         """How it differed from the baseline and from the one before, by scorer."""
         with self._database.read() as connection:

@@ -162,20 +162,19 @@ def scores(connection: Connection, evaluation_id: str) -> list[ScoreRecord]:
         .where(columns.evaluation_id == evaluation_id)
         .order_by(columns.scorer, columns.slice_column, columns.slice_value)
     )
-    return [
-        ScoreRecord(
-            scorer=row.scorer,
-            slice_column=row.slice_column,
-            slice_value=row.slice_value,
-            rows=row.rows,
-            missing=row.missing,
-            value=row.value,
-            low=row.low,
-            high=row.high,
-            interval=None if row.interval is None else Interval(row.interval),
-        )
-        for row in connection.execute(query)
-    ]
+    return [_score_record(row) for row in connection.execute(query)]
+
+
+def overall_scores(connection: Connection, ids: Sequence[str]) -> dict[str, list[ScoreRecord]]:
+    """Those of all rows together, of several evaluations."""
+    columns = evaluation_scores.c
+    found: dict[str, list[ScoreRecord]] = {}
+    for start in range(0, len(ids), NAMES_AT_ONCE):
+        some = columns.evaluation_id.in_(ids[start : start + NAMES_AT_ONCE])
+        query = select(evaluation_scores).where(some, columns.slice_column == "")
+        for row in connection.execute(query.order_by(columns.scorer)):
+            found.setdefault(row.evaluation_id, []).append(_score_record(row))
+    return found
 
 
 def comparisons(connection: Connection, evaluation_id: str) -> list[ComparisonRecord]:
@@ -296,6 +295,20 @@ def evaluation_record(row: Row[Any]) -> EvaluationRecord:
         started_at=row.started_at,
         finished_at=row.finished_at,
         blessed_at=row.blessed_at,
+    )
+
+
+def _score_record(row: Row[Any]) -> ScoreRecord:
+    return ScoreRecord(
+        scorer=row.scorer,
+        slice_column=row.slice_column,
+        slice_value=row.slice_value,
+        rows=row.rows,
+        missing=row.missing,
+        value=row.value,
+        low=row.low,
+        high=row.high,
+        interval=None if row.interval is None else Interval(row.interval),
     )
 
 

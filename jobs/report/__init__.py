@@ -1,0 +1,1 @@
+"""A report of a series of evaluations: one page of HTML that needs nothing else."""

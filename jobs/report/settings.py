@@ -1,0 +1,76 @@
+"""What two runs were told: all that may explain that they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from jobs.report.provenance import Provenance
+from jobs.shown_urls import shown_input
+
+# A URL that is told of the end may be as good as a password, and changes no answer.
+_NOT_SHOWN = frozenset({"version", "notify"})
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting that differs; None where a run has none."""
+
+    name: str
+    before: str | None
+    now: str | None
+
+
+def differences(before: Provenance, now: Provenance) -> tuple[Setting, ...]:
+    """What was set otherwise, by name."""
+    old, new = dict(_settings(before)), dict(_settings(now))
+    names = [*new, *(name for name in old if name not in new)]
+    return tuple(
+        Setting(name, old.get(name), new.get(name))
+        for name in names
+        if old.get(name) != new.get(name)
+    )
+
+
+def shown_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A specification as it may be shown."""
+    shown = {name: value for name, value in spec.items() if name not in _NOT_SHOWN}
+    if isinstance(shown.get("inputs"), list):
+        shown["inputs"] = [shown_input(str(path)) for path in shown["inputs"]]
+    return shown
+
+
+def _settings(run: Provenance) -> Iterator[tuple[str, str]]:
+    spec = shown_spec(run.evaluation.spec)
+    # Of the model it is the job that counts; a list of scorers is compared by their names.
+    scorers = {s["name"]: s for s in spec.pop("scorers", ()) if isinstance(s, Mapping)}
+    yield from _leaves("", spec)
+    for name, scorer in scorers.items():
+        options = scorer.get("options")
+        yield f"scorer {name}", str(scorer.get("scorer"))
+        yield from _leaves(f"scorer {name}", options if isinstance(options, Mapping) else {})
+    facts = {
+        "data set": run.evaluation.dataset_hash,
+        "rows of the data set": run.evaluation.dataset_rows,
+        "seed of the job": run.job.seed if run.job else None,
+        "pagemill": run.software,
+        "device": ", ".join(run.devices) or None,
+    }
+    yield from ((name, _text(value)) for name, value in facts.items() if value is not None)
+    if run.job is not None:
+        yield from _leaves("job", run.job.options)
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}" if name else str(key), inner)
+    elif value is not None:
+        yield name, _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()

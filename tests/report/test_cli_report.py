@@ -1,0 +1,95 @@
+"""`pagemill report`: where the page goes, and what is said where there is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jobs.records.evaluations import EvaluationState
+from tests.support.command_line import CommandLine
+from tests.support.made_evaluations import MadeEvaluations, a_row
+from tests.support.made_series import add_series, score
+from tests.support.parsed_page import parsed
+
+pytestmark = pytest.mark.quick
+
+
+def test_the_page_is_a_file_by_itself(cli: CommandLine, made: MadeEvaluations) -> None:
+    ids = add_series(made)
+
+    out, err = cli("report", "nightly")
+
+    assert out == ""
+    assert err == f"the report of nightly ({ids['newest']}) is in report.html\n"
+    page = Path("report.html").read_text("utf-8")
+    assert parsed(page).one("h1").text == "nightly"
+    assert set(os.listdir()) == {"home", "report.html"}
+
+    cli("report", ids["newest"])  # its own kind is replaced
+    assert cli("report", ids["newest"], "-o", "-")[0].count("</html>") == 1
+    cli("report", "-o", "other.html")
+    assert Path("other.html").read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_what_is_no_report_is_not_replaced_unless_it_is_named(
+    cli: CommandLine, made: MadeEvaluations
+) -> None:
+    add_series(made)
+    Path("report.html").write_text("mine")
+
+    assert "is no report of pagemill; name a file with -o" in cli("report", expect=64)[1]
+    assert Path("report.html").read_text() == "mine"
+    cli("report", "-o", "report.html")
+    assert "</html>" in Path("report.html").read_text("utf-8")
+
+
+def test_json_goes_to_stdout_and_no_page_unless_it_is_named(
+    cli: CommandLine, made: MadeEvaluations
+) -> None:
+    ids = add_series(made)
+
+    assert cli.json("report")["evaluation"]["id"] == ids["newest"]
+    assert not Path("report.html").exists()
+    assert cli.json("report", "nightly", "-o", "page.html", "--runs", "3")["older_runs"] == 7
+    assert Path("page.html").exists()
+    assert "both write to stdout" in cli("report", "--json", "-o", "-", expect=64)[1]
+
+
+def test_what_it_is_compared_with_can_be_chosen(cli: CommandLine, made: MadeEvaluations) -> None:
+    ids = add_series(made)
+
+    def against(*arguments: str) -> tuple[str, str]:
+        found = cli.json("report", *arguments)["results"]["against"]
+        return found["evaluation"], found["word"]
+
+    assert against() == (ids["baseline"], "the baseline")
+    assert against("--against", "previous") == (ids["previous"], "the run before")
+    assert against("--against", ids["run 0"]) == (ids["run 0"], "the run that was asked for")
+    err = cli("report", "--against", ids["newest"], expect=64)[1]
+    assert "is the run itself" in err
+    err = cli("report", "--against", ids["failed"], expect=64)[1]
+    assert "is failed, and has no scores" in err
+
+
+def test_an_older_run_is_reported_as_it_was_then(cli: CommandLine, made: MadeEvaluations) -> None:
+    ids = add_series(made)
+
+    found = cli.json("report", ids["previous"])
+
+    assert [run["id"] for run in found["runs"]][-1] == ids["previous"]
+    assert ids["newest"] not in [run["id"] for run in found["runs"]]
+
+
+def test_what_is_not_there_is_said(cli: CommandLine, made: MadeEvaluations) -> None:
+    assert "no evaluation has ended yet" in cli("report", expect=66)[1]
+    assert "there are none at all" in cli("report", "nightly", expect=66)[1]
+    open_id = made.add("weekly", state=EvaluationState.ANSWERING)
+    assert "no evaluation of weekly has ended yet" in cli("report", "weekly", expect=66)[1]
+    assert "there are weekly" in cli("report", "nightly", expect=66)[1]
+    assert f"evaluation {open_id} is answering" in cli("report", open_id, expect=64)[1]
+    assert "there is no evaluation" in cli("report", "eval_nothing", expect=66)[1]
+    made.add("weekly", scores=[score("exact", 0.5)], rows=[a_row(0, "a", exact=1.0)])
+    assert "there is no folder" in cli("report", "-o", "gone/report.html", expect=64)[1]
+    assert "open_runs" in cli("report", "weekly", "--json")[0]
