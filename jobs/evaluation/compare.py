@@ -19,6 +19,7 @@ from jobs.records.evaluations import ComparisonRecord, Method, Role
 SAME = 1e-12
 
 _Places = npt.NDArray[np.int64]
+_Keys = Sequence[str] | npt.NDArray[np.bytes_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Flip:
     before: float
 
 
-def pair(now: Sequence[str], then: Sequence[str]) -> Pairing:
+def pair(now: _Keys, then: _Keys) -> Pairing:
     """Rows of one key are pairs, wherever they stand.
 
     Rows that are the same in prompt, target and custom_id have one key; the first of them is

@@ -15,7 +15,7 @@ from jobs.records.evaluations import (
     EvaluationState,
     ScoreRecord,
 )
-from jobs.report.other import Column, Other, columns, compared, other_run
+from jobs.report.other import Column, Other, compared, other_run, stored_columns
 from jobs.report.provenance import Provenance, provenance
 from jobs.report.rows import Reason, reasons
 from jobs.report.scores_file import Scores, scores_of
@@ -172,21 +172,25 @@ def _results(
     file = scores_of(storage, completed)
     stored = store.evaluation_comparisons(completed.id)
     chosen = other_run(store, completed, stored, against, gate.against)
-    other, note = chosen.run, chosen.note
+    columns = stored_columns(stored)
+    other, earlier = None, []
+    if chosen.run is not None:
+        known = any(column.other_id == chosen.run.id for column in columns)
+        before = provenance(store, storage, chosen.run)
+        earlier = store.evaluation_scores(chosen.run.id)
+        other = compared(run, before, chosen.word, storage, falling, examples, known)
+        if other.comparisons:
+            columns = (*columns, Column(chosen.word, chosen.run.id, other.comparisons))
     return Results(
         run=run,
         scorers=scorers,
         scores={s.scorer: s for s in records if not s.slice_column},
-        slices=sliced(records, [] if other is None else store.evaluation_scores(other.id)),
+        slices=sliced(records, earlier),
         missing=reasons(file.path, file.scorers) if isinstance(file, Scores) else (),
         file_note=None if isinstance(file, Scores) else file,
-        columns=columns(stored),
-        other=None
-        if other is None
-        else compared(
-            run, provenance(store, storage, other), chosen.word, storage, falling, examples
-        ),
-        other_note=note,
+        columns=columns,
+        other=other,
+        other_note=chosen.note,
     )
 
 

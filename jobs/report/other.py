@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.errors import EvaluationNotFound, UsageError
-from jobs.evaluation.rules import Against
+from jobs.evaluation.scorers.registry import SCORERS
 from jobs.records.evaluations import (
     ComparisonRecord,
     EvaluationRecord,
@@ -14,7 +14,7 @@ from jobs.records.evaluations import (
     Role,
 )
 from jobs.report.provenance import Provenance
-from jobs.report.rows import Changes, changes
+from jobs.report.rows import Changes, TwoRuns
 from jobs.report.scores_file import scores_of
 from jobs.report.settings import Setting, differences
 from jobs.storage import Storage
@@ -56,6 +56,8 @@ class Other:
 
     Attributes:
         rows: None where `rows_note` says why rows cannot be compared.
+        comparisons: by scorer, where SQL does not hold them; without those of whole corpora
+            (BLEU, chrF).
     """
 
     word: str
@@ -63,6 +65,7 @@ class Other:
     rows: Changes | None
     rows_note: str | None
     settings: tuple[Setting, ...]
+    comparisons: Mapping[str, ComparisonRecord]
 
 
 def other_run(
@@ -70,7 +73,7 @@ def other_run(
     completed: EvaluationRecord,
     stored: Sequence[ComparisonRecord],
     against: str | None,
-    gate: Against | None,
+    gate: Role | None,
 ) -> Chosen:
     """The run that was asked for, or that the gate compares with, or whichever there is.
 
@@ -83,7 +86,7 @@ def other_run(
     if against is not None:
         roles = [Role(against)]
     else:
-        first = Role.PREVIOUS if gate is Against.PREVIOUS else Role.BASELINE
+        first = Role.PREVIOUS if gate is Role.PREVIOUS else Role.BASELINE
         roles = [first, *(role for role in Role if role is not first)]
     for role in roles:
         run = _of_role(store, completed, stored, role)
@@ -121,18 +124,18 @@ def _of_role(
     return store.previous_of(completed.name, completed)
 
 
-def columns(stored: Sequence[ComparisonRecord]) -> tuple[Column, ...]:
+def stored_columns(stored: Sequence[ComparisonRecord]) -> tuple[Column, ...]:
     """What SQL holds; one column where the baseline is the run before."""
     found: dict[str, list[ComparisonRecord]] = {}
-    words: dict[str, list[str]] = {}
     for comparison in stored:
-        word = _WORDS[comparison.role]
-        known = words.setdefault(comparison.other_id, [])
-        if word not in known:
-            known.append(word)
         found.setdefault(comparison.other_id, []).append(comparison)
     return tuple(
-        Column(" and ".join(words[id]), id, {c.scorer: c for c in found[id]}) for id in found
+        Column(
+            " and ".join(_WORDS[role] for role in Role if any(c.role is role for c in of_it)),
+            other_id,
+            {c.scorer: c for c in of_it},
+        )
+        for other_id, of_it in found.items()
     )
 
 
@@ -143,19 +146,31 @@ def compared(
     storage: Storage,
     falling: Sequence[str],
     examples: int,
+    known: bool,
 ) -> Other:
-    """Rows and settings of two runs."""
+    """Rows and settings of two runs, and their scores.
+
+    Args:
+        known: whether SQL holds how their scores differ.
+    """
+    settings = differences(before, now)
     ours, theirs = (scores_of(storage, run.evaluation) for run in (now, before))
-    rows: Changes | None = None
-    note: str | None = None
-    if isinstance(ours, str):
-        note = ours
-    elif isinstance(theirs, str):
-        note = theirs
-    else:
-        both = [name for name in ours.scorers if name in theirs.scorers]
-        if both:
-            rows = changes(theirs.path, ours.path, both, falling, examples)
-        else:
-            note = f"{before.evaluation.id} has no scorer in common with this run"
-    return Other(word, before, rows, note, differences(before, now))
+    if isinstance(ours, str) or isinstance(theirs, str):
+        note = ours if isinstance(ours, str) else str(theirs)
+        return Other(word, before, None, note, settings, {})
+    both = [name for name in ours.scorers if name in theirs.scorers]
+    if not both:
+        note = f"{before.evaluation.id} has no scorer in common with this run"
+        return Other(word, before, None, note, settings, {})
+    runs = TwoRuns(theirs.path, ours.path, both)
+    found = {} if known else _comparisons(runs, both, now.evaluation, before.evaluation)
+    return Other(word, before, runs.changes(falling, examples), None, settings, found)
+
+
+def _comparisons(
+    runs: TwoRuns, both: Sequence[str], now: EvaluationRecord, before: EvaluationRecord
+) -> dict[str, ComparisonRecord]:
+    """Without scorers of whole corpora: of those a file of scores does not tell enough."""
+    kinds = {s["name"]: SCORERS.get(s["scorer"]) for s in now.spec.get("scorers", ())}
+    names = [name for name in both if not ((kind := kinds.get(name)) and kind.corpus)]
+    return runs.comparisons(names, before.id, now.spec.get("seed", 0))

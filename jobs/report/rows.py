@@ -1,35 +1,27 @@
-"""Rows of two runs side by side, out of their files of scores, in bounded memory.
-
-Of all rows only keys and scores are held; texts are read of the rows that are shown.
-"""
+"""Rows of two runs side by side, out of their files of scores."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from jobs.errors import OutputError
+from jobs.evaluation.compare import SAME, Side, compare, pair
+from jobs.records.evaluations import ComparisonRecord, Role
+from jobs.report.scores_file import ScoreColumns, batches
 
-MAX_KEPT = 20_000  # characters of a text that are kept: what is compared on the page is shorter
-_KEY = 32  # characters of a row's key that are compared: 128 bits
-_BATCH = 4096
 _MOST_REASONS = 1_000  # that are told apart while they are counted
 SHOWN_REASONS = 12
 _OTHERS = "other reasons"
 
-_TEXTS = ("custom_id", "prompt", "target", "answer", "error")
-
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ShownSide:
     """What a row was in one of the runs.
 
     Attributes:
@@ -55,8 +47,8 @@ class Example:
     prompt: str
     target: str | None
     changed: tuple[str, ...]
-    before: Side
-    now: Side
+    before: ShownSide
+    now: ShownSide
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,51 +81,76 @@ class Reason:
     rows: int
 
 
-def changes(
-    before: Path, now: Path, scorers: Sequence[str], falling: Sequence[str], limit: int
-) -> Changes:
-    """The rows that scorers say another thing of than before.
+class TwoRuns:
+    """Two runs, row by row.
 
     Args:
-        falling: scorers of which a lower score is the better one.
-        limit: most rows that are shown, of those that got worse and of those that got better.
+        scorers: those that both have scores of.
 
     Raises:
         OutputError: a file is damaged.
     """
-    theirs, ours = _Scores(before, scorers), _Scores(now, scorers)
-    i, j = _paired(theirs.keys, ours.keys)
-    signs = np.array([[-1.0 if name in falling else 1.0] for name in scorers])
-    moved = signs * (ours.values[:, j] - theirs.values[:, i])
-    # What only one of the two has a score for is no change: the table says how many there are.
-    moved = np.nan_to_num(moved, nan=0.0, posinf=np.inf, neginf=-np.inf)
-    lowest, highest = moved.min(axis=0, initial=0.0), moved.max(axis=0, initial=0.0)
-    worse = np.flatnonzero(lowest < 0)
-    better = np.flatnonzero((lowest == 0) & (highest > 0))
-    order = np.lexsort((ours.rows[j[worse]], lowest[worse]))
-    first_worse = worse[order][:limit]
-    order = np.lexsort((ours.rows[j[better]], -highest[better]))
-    first_better = better[order][:limit]
-    chosen = np.concatenate([first_worse, first_better])
-    then, today = theirs.texts(i[chosen]), ours.texts(j[chosen])
 
-    def example(pair: int) -> Example:
-        old, new = then[int(i[pair])], today[int(j[pair])]
-        names = tuple(n for k, n in enumerate(scorers) if moved[k, pair] != 0)
-        return Example(
-            int(new["row_index"]), new["custom_id"], new["prompt"] or "", new["target"], names,
-            _side(old, scorers), _side(new, scorers),
-        )  # fmt: skip
+    def __init__(self, before: Path, now: Path, scorers: Sequence[str]) -> None:
+        self._scorers = scorers
+        self._before, self._now = ScoreColumns(before, scorers), ScoreColumns(now, scorers)
+        self._pairing = pair(self._now.keys, self._before.keys)
 
-    return Changes(
-        pairs=len(i),
-        only_before=len(theirs.keys) - len(i),
-        only_now=len(ours.keys) - len(j),
-        worse=len(worse),
-        better=len(better),
-        worse_rows=tuple(example(pair) for pair in first_worse),
-        better_rows=tuple(example(pair) for pair in first_better),
-    )
+    def changes(self, falling: Collection[str], limit: int) -> Changes:
+        """The rows that scorers say another thing of than before.
+
+        Args:
+            falling: scorers of which a lower score is the better one.
+            limit: most rows that are shown, of those that got worse and of those that got better.
+        """
+        i, j = self._pairing.then, self._pairing.now
+        signs = np.array([[-1.0 if name in falling else 1.0] for name in self._scorers])
+        moved = signs * (self._now.values[:, j] - self._before.values[:, i])
+        # What only one of the two has a score for is no change: the table says how many there are.
+        moved[np.isnan(moved) | (np.abs(moved) <= SAME)] = 0.0
+        lowest, highest = moved.min(axis=0, initial=0.0), moved.max(axis=0, initial=0.0)
+        worse = np.flatnonzero(lowest < 0)
+        better = np.flatnonzero((lowest == 0) & (highest > 0))
+        rows = self._now.rows[j]
+        first_worse = worse[np.lexsort((rows[worse], lowest[worse]))][:limit]
+        first_better = better[np.lexsort((rows[better], -highest[better]))][:limit]
+        examples = self._examples(np.concatenate([first_worse, first_better]), moved)
+        return Changes(
+            pairs=len(i),
+            only_before=len(self._pairing.only_then),
+            only_now=len(self._pairing.only_now),
+            worse=len(worse),
+            better=len(better),
+            worse_rows=tuple(examples[: len(first_worse)]),
+            better_rows=tuple(examples[len(first_worse) :]),
+        )
+
+    def comparisons(
+        self, names: Sequence[str], other_id: str, seed: int
+    ) -> dict[str, ComparisonRecord]:
+        """Differences of some scorers, found as those are that SQL holds."""
+        found = {}
+        for name in names:
+            k = self._scorers.index(name)
+            now, before = Side(self._now.values[k]), Side(self._before.values[k])
+            # The role is nobody's business here: it is the run that was asked for.
+            found[name] = compare(name, Role.PREVIOUS, other_id, self._pairing, now, before, seed)
+        return found
+
+    def _examples(self, pairs: Any, moved: Any) -> list[Example]:
+        i, j = self._pairing.then[pairs], self._pairing.now[pairs]
+        then, today = self._before.texts(i), self._now.texts(j)
+        found = []
+        for k, before, now in zip(pairs, i, j, strict=True):
+            old, new = then[int(before)], today[int(now)]
+            changed = tuple(n for n, by in zip(self._scorers, moved[:, k], strict=True) if by)
+            found.append(
+                Example(
+                    new["row_index"], new["custom_id"], new["prompt"] or "", new["target"],
+                    changed, _shown_side(old, self._scorers), _shown_side(new, self._scorers),
+                )
+            )  # fmt: skip
+        return found
 
 
 def reasons(path: Path, scorers: Sequence[str]) -> tuple[Reason, ...]:
@@ -144,7 +161,7 @@ def reasons(path: Path, scorers: Sequence[str]) -> tuple[Reason, ...]:
     """
     counted: dict[str, Counter[str]] = {name: Counter() for name in scorers}
     names = [f"{kind}.{name}" for name in scorers for kind in ("score", "note")]
-    for batch in _batches(path, ["error", *names]):
+    for batch in batches(path, ["error", *names]):
         for name in scorers:
             rows = batch.filter(pc.is_null(batch.column(f"score.{name}")))
             told = pc.coalesce(rows.column("error"), rows.column(f"note.{name}"), "no reason given")
@@ -162,86 +179,8 @@ def reasons(path: Path, scorers: Sequence[str]) -> tuple[Reason, ...]:
     return tuple(found)
 
 
-class _Scores:
-    """Keys and scores of all rows of a file.
-
-    Attributes:
-        values: scorers x rows; NaN where there is no score.
-    """
-
-    def __init__(self, path: Path, scorers: Sequence[str]) -> None:
-        self._path = path
-        self._scorers = scorers
-        self._columns = [f"score.{name}" for name in scorers]
-        keys, rows, values = [], [], []
-        for batch in _batches(path, ["row_index", "row_key", *self._columns]):
-            short = pc.utf8_slice_codeunits(batch.column("row_key"), 0, _KEY)
-            keys.append(np.array(short.to_pylist(), dtype=f"S{_KEY}"))
-            rows.append(batch.column("row_index").to_numpy(zero_copy_only=False))
-            values.append(np.array([
-                batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
-                for name in self._columns
-            ]))  # fmt: skip
-        self.keys: np.ndarray[Any, Any] = _joined(keys, f"S{_KEY}")
-        self.rows: np.ndarray[Any, Any] = _joined(rows, "int64")
-        self.values: np.ndarray[Any, Any] = (
-            np.concatenate(values, axis=1) if values else np.empty((len(scorers), 0))
-        )
-
-    def texts(self, places: np.ndarray[Any, Any]) -> dict[int, dict[str, Any]]:
-        """All that is known of the rows in some places of the file."""
-        wanted = np.unique(places)
-        notes = [f"note.{name}" for name in self._scorers]
-        columns = ["row_index", *_TEXTS, *self._columns, *notes]
-        found: dict[int, dict[str, Any]] = {}
-        start = 0
-        with _opened(self._path) as file:
-            for group in range(file.num_row_groups):
-                end = start + file.metadata.row_group(group).num_rows
-                here = wanted[(wanted >= start) & (wanted < end)]
-                if len(here):
-                    _read_group(file, group, columns, here - start, start, found)
-                start = end
-        return found
-
-
-def _read_group(
-    file: pq.ParquetFile,
-    group: int,
-    columns: list[str],
-    places: np.ndarray[Any, Any],
-    start: int,
-    found: dict[int, dict[str, Any]],
-) -> None:
-    at = 0
-    for batch in file.iter_batches(_BATCH, row_groups=[group], columns=columns):
-        here = places[(places >= at) & (places < at + batch.num_rows)]
-        for place, row in zip(here, batch.take(pa.array(here - at)).to_pylist(), strict=True):
-            found[start + int(place)] = {
-                key: value[:MAX_KEPT] if isinstance(value, str) else value
-                for key, value in row.items()
-            }
-        at += batch.num_rows
-
-
-def _paired(
-    theirs: np.ndarray[Any, Any], ours: np.ndarray[Any, Any]
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Places of the same rows in two files.
-
-    Rows with the same key are paired in their order: the first with the first.
-    """
-    a, b = np.argsort(theirs, kind="stable"), np.argsort(ours, kind="stable")
-    theirs, ours = theirs[a], ours[b]
-    nth = np.arange(len(ours)) - np.searchsorted(ours, ours, side="left")
-    at = np.searchsorted(theirs, ours, side="left") + nth
-    there = at < len(theirs)
-    there[there] = theirs[at[there]] == ours[there]
-    return a[at[there]], b[there]
-
-
-def _side(row: Mapping[str, Any], scorers: Sequence[str]) -> Side:
-    return Side(
+def _shown_side(row: Mapping[str, Any], scorers: Sequence[str]) -> ShownSide:
+    return ShownSide(
         row["answer"],
         row["error"],
         {name: row[f"score.{name}"] for name in scorers},
@@ -252,22 +191,3 @@ def _side(row: Mapping[str, Any], scorers: Sequence[str]) -> Side:
 def _counts(values: Any) -> tuple[list[str], list[int]]:
     counts = pc.value_counts(values)
     return counts.field("values").to_pylist(), counts.field("counts").to_pylist()
-
-
-def _joined(parts: list[Any], kind: str) -> np.ndarray[Any, Any]:
-    return np.concatenate(parts) if parts else np.empty(0, kind)
-
-
-def _opened(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        raise OutputError(f"the scores in {path} cannot be read: {error}") from error
-
-
-def _batches(path: Path, columns: list[str]) -> Any:
-    with _opened(path) as file:
-        try:
-            yield from file.iter_batches(_BATCH, columns=columns)
-        except (OSError, pa.ArrowException) as error:
-            raise OutputError(f"the scores in {path} cannot be read: {error}") from error

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from jobs.records import JobRecord
-from jobs.records.evaluations import EvaluationRecord
+from jobs.records.evaluations import ComparisonRecord, EvaluationRecord
 from jobs.report.data import Report, Results, Run
-from jobs.report.other import Other
+from jobs.report.other import Column, Other
 from jobs.report.settings import shown_spec
 
 
@@ -36,7 +36,7 @@ def _results(results: Results) -> dict[str, Any]:
         "evaluation": run.evaluation.id,
         "scores": [dataclasses.asdict(results.scores[n]) for n in results.scorers],
         "comparisons": [
-            dataclasses.asdict(comparison)
+            {**dataclasses.asdict(comparison), "role": _role(column, comparison, results.other)}
             for column in results.columns
             for comparison in column.comparisons.values()
         ],
@@ -58,6 +58,12 @@ def _results(results: Results) -> dict[str, Any]:
         "software": run.software,
         "devices": list(run.devices),
     }
+
+
+def _role(column: Column, comparison: ComparisonRecord, other: Other | None) -> str | None:
+    """None of what was computed for this report."""
+    computed = other is not None and column.comparisons is other.comparisons
+    return None if computed else str(comparison.role)
 
 
 def _other(other: Other) -> dict[str, Any]:

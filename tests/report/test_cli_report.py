@@ -10,7 +10,7 @@ import pytest
 from jobs.records.evaluations import EvaluationState
 from tests.support.command_line import CommandLine
 from tests.support.made_evaluations import MadeEvaluations, a_row
-from tests.support.made_series import add_series, score
+from tests.support.made_series import add_series, answered, score
 from tests.support.parsed_page import parsed
 
 pytestmark = pytest.mark.quick
@@ -67,6 +67,12 @@ def test_what_it_is_compared_with_can_be_chosen(cli: CommandLine, made: MadeEval
     assert against() == (ids["baseline"], "the baseline")
     assert against("--against", "previous") == (ids["previous"], "the run before")
     assert against("--against", ids["run 0"]) == (ids["run 0"], "the run that was asked for")
+    first = cli.json("report", "--against", ids["run 0"])["results"]["comparisons"]
+    (computed,) = [c for c in first if c["other_id"] == ids["run 0"] and c["scorer"] == "exact"]
+    rows = [answered(share, k) for share, k in ((0.72, 0), (0.63, 9))]
+    assert computed["role"] is None
+    assert computed["pairs"] == sum(row["score.exact"] is not None for row in rows[0])
+    assert computed["method"] == "mcnemar"
     err = cli("report", "--against", ids["newest"], expect=64)[1]
     assert "is the run itself" in err
     err = cli("report", "--against", ids["failed"], expect=64)[1]

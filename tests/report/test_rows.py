@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.errors import OutputError
-from jobs.report.rows import MAX_KEPT, SHOWN_REASONS, Reason, changes, reasons
-from jobs.report.scores_file import Scores, scores_of
+from jobs.report.rows import SHOWN_REASONS, Changes, Reason, TwoRuns, reasons
+from jobs.report.scores_file import MAX_KEPT, Scores, scores_of
 from jobs.storage import Storage
 from tests.support.made_evaluations import MadeEvaluations, a_row, write_scores
 
@@ -38,6 +38,10 @@ def run_of(path: Path, scores: list[tuple[int, float | None, float | None]]) -> 
         path,
         *(a_row(i, f"answer {i}", key=key, exact=a, f1=b) for i, (key, a, b) in enumerate(scores)),
     )
+
+
+def changes(before: Path, now: Path, scorers: list[str], falling: list[str], limit: int) -> Changes:
+    return TwoRuns(before, now, scorers).changes(falling, limit)
 
 
 def nth(scores: list[tuple[int, float | None, float | None]]) -> dict[tuple[int, int], Any]:
