@@ -31,8 +31,8 @@ def check_model(name: str) -> Iterator[Finding]:
             yield warning(
                 "model",
                 f"{name} is not in the hub's cache on this machine",
-                "the first worker downloads it; `hf download` does so before, and a private or "
-                "gated model needs HF_TOKEN",
+                f"the first worker downloads it; `pagemill pull {name}` does so before. A private "
+                "or gated model needs HF_TOKEN",
             )
             return
         yield fault("model", str(error), "check the name, or bring the files to this machine")

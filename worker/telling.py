@@ -54,6 +54,8 @@ def answer(
             return 1
         except (Refused, EngineError, WorkerError, JobsError) as error:
             tell("error", kind=_kind(error), message=hide(str(error)))
+        except Exception as error:  # that nobody foresaw
+            tell("error", kind="", message=hide(f"{type(error).__name__}: {error}"))
     return 0
 
 

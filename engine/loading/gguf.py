@@ -34,6 +34,11 @@ def gguf_digest(path: Path) -> str:
     return file_digest(path)
 
 
+def converted_folder(path: Path, digest: str) -> Path:
+    """Where the converted model is, or will be; it is whole once it has a `config.json`."""
+    return cache_folder() / "models" / f"{path.stem}-{digest[:16]}-f{_FORMAT}"
+
+
 def convert_gguf(path: Path, digest: str) -> Path:
     """The folder with the converted model; made where it is not there yet.
 
@@ -44,7 +49,7 @@ def convert_gguf(path: Path, digest: str) -> Path:
         UnsupportedModel: the file holds a variant that the conversion would get wrong.
         BrokenModel: the file is damaged.
     """
-    target = cache_folder() / "models" / f"{path.stem}-{digest[:16]}-f{_FORMAT}"
+    target = converted_folder(path, digest)
     if (target / "config.json").is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from jobs.cli import (
     listing,
     logs,
     pause,
+    pull,
     report,
     results,
     retry,
@@ -98,6 +99,7 @@ app.command("gc")(gc.gc)
 app.command("retry")(retry.retry)
 app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)
+app.command("pull")(pull.pull)
 app.command("doctor")(doctor.doctor)
 app.command("beat")(beat.beat)
 app.command("shell-init")(shell_init.shell_init)

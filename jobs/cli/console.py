@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _UNLIMITED = 10_000
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 # Control characters (C0 but tab and line break, DEL, C1), which a terminal would obey, and
 # surrogates, which have no UTF-8. And what turns the direction of writing round (Boucher and
 # Anderson, "Trojan Source", 2021, arXiv:2111.00169): the rest of a line would read as another one.
@@ -91,6 +92,15 @@ def keep_whole(made: Table, *names: str) -> None:
 def plural(number: int, noun: str) -> str:
     """`1 row`, `2 rows`, `12,345 rows`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(number: int) -> str:
+    """`512 B`, `45.0 KiB`, `1.25 GiB`."""
+    amount, unit = float(number), 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    digits = 0 if unit == 0 else 1 if unit < 3 else 2
+    return f"{amount:,.{digits}f} {_UNITS[unit]}"
 
 
 def duration(seconds: float) -> str:

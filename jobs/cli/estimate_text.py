@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobs.cli.console import duration, one_line, plural
+from jobs.cli.console import duration, one_line, plural, size
 
 if TYPE_CHECKING:
     from jobs.speeds import MeasuredSpeed
 
 _NAME_WIDTH = len("prompt tokens")
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def report(
@@ -25,15 +24,6 @@ def report(
     """
     for name, line in _lines(found, speed, seconds, trial):
         yield f"{name:<{_NAME_WIDTH}}  {one_line(line)}"
-
-
-def size(number: int) -> str:
-    """`512 B`, `45.0 KiB`, `1.25 GiB`."""
-    amount, unit = float(number), 0
-    while amount >= 1024 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    digits = 0 if unit == 0 else 1 if unit < 3 else 2
-    return f"{amount:,.{digits}f} {_UNITS[unit]}"
 
 
 def _lines(

@@ -16,7 +16,8 @@ import pytest
 
 from jobs import estimates
 from jobs.cli import estimate_text
-from jobs.cli.estimate_text import report, size
+from jobs.cli.console import size
+from jobs.cli.estimate_text import report
 from jobs.speeds import MeasuredSpeed
 from tests.support.command_line import CommandLine
 
