@@ -85,10 +85,10 @@ def _metavar(parameter: Any) -> str:
     if parameter.metavar:
         return str(parameter.metavar)
     kind = parameter.type_descriptor.annotation
-    kinds = [k for k in get_args(kind) if k is not type(None)]
-    kind = kinds[0] if kinds else kind
-    if get_origin(parameter.type_descriptor.annotation) is Literal:
-        return "|".join(kinds)
+    if get_origin(kind) is not Literal:
+        kind = next((k for k in get_args(kind) if k is not type(None)), kind)
+    if get_origin(kind) is Literal:
+        return "|".join(map(str, get_args(kind)))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "|".join(str(choice.value) for choice in kind)
     low, high = parameter.min, parameter.max
