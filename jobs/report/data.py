@@ -15,10 +15,9 @@ from jobs.records.evaluations import (
     EvaluationState,
     ScoreRecord,
 )
-from jobs.report.other import Column, Other, compared, other_run, stored_columns
+from jobs.report.other import Column, Other, compared, other_run, scores_of, stored_columns
 from jobs.report.provenance import Provenance, provenance
 from jobs.report.rows import Reason, reasons
-from jobs.report.scores_file import Scores, scores_of
 from jobs.report.slices import SliceChange, sliced
 from jobs.storage import Storage
 from jobs.store import Store
@@ -186,8 +185,8 @@ def _results(
         scorers=scorers,
         scores={s.scorer: s for s in records if not s.slice_column},
         slices=sliced(records, earlier),
-        missing=reasons(file.path, file.scorers) if isinstance(file, Scores) else (),
-        file_note=None if isinstance(file, Scores) else file,
+        missing=() if isinstance(file, str) else reasons(file),
+        file_note=file if isinstance(file, str) else None,
         columns=columns,
         other=other,
         other_note=chosen.note,

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.errors import EvaluationNotFound, UsageError
+from jobs.errors import (
+    EvaluationNotFound,
+    OutputError,
+    PackageMissing,
+    StorageError,
+    UsageError,
+)
 from jobs.evaluation.scorers.registry import SCORERS
+from jobs.evaluation.scorers.translation import CorpusScorer
+from jobs.evaluation.scores_file import ScoresFile
+from jobs.evaluation.spec import EvaluationSpec
 from jobs.records.evaluations import (
     ComparisonRecord,
     EvaluationRecord,
@@ -15,7 +24,6 @@ from jobs.records.evaluations import (
 )
 from jobs.report.provenance import Provenance
 from jobs.report.rows import Changes, TwoRuns
-from jobs.report.scores_file import scores_of
 from jobs.report.settings import Setting, differences
 from jobs.storage import Storage
 from jobs.store import Store
@@ -56,8 +64,7 @@ class Other:
 
     Attributes:
         rows: None where `rows_note` says why rows cannot be compared.
-        comparisons: by scorer, where SQL does not hold them; without those of whole corpora
-            (BLEU, chrF).
+        comparisons: by scorer, where SQL does not hold them.
     """
 
     word: str
@@ -162,7 +169,7 @@ def compared(
     if not both:
         note = f"{before.evaluation.id} has no scorer in common with this run"
         return Other(word, before, None, note, settings, {})
-    runs = TwoRuns(theirs.path, ours.path, both)
+    runs = TwoRuns(theirs, ours, both)
     found = {} if known else _comparisons(runs, both, now.evaluation, before.evaluation)
     return Other(word, before, runs.changes(falling, examples), None, settings, found)
 
@@ -170,7 +177,27 @@ def compared(
 def _comparisons(
     runs: TwoRuns, both: Sequence[str], now: EvaluationRecord, before: EvaluationRecord
 ) -> dict[str, ComparisonRecord]:
-    """Without scorers of whole corpora: of those a file of scores does not tell enough."""
-    kinds = {s["name"]: SCORERS.get(s["scorer"]) for s in now.spec.get("scorers", ())}
-    names = [name for name in both if not ((kind := kinds.get(name)) and kind.corpus)]
-    return runs.comparisons(names, before.id, now.spec.get("seed", 0))
+    spec = EvaluationSpec.from_json(now.spec)
+    found = {}
+    for scorer in spec.scorers:
+        if scorer.name not in both:
+            continue
+        corpus = None
+        if SCORERS[scorer.scorer].corpus:
+            try:
+                corpus = scorer.make()
+            except PackageMissing:  # a report can do without; `scores` says "not compared"
+                continue
+        assert corpus is None or isinstance(corpus, CorpusScorer)
+        found[scorer.name] = runs.comparison(scorer.name, before.id, spec.seed, corpus)
+    return found
+
+
+def scores_of(storage: Storage, evaluation: EvaluationRecord) -> ScoresFile | str:
+    """The scores of a run by row, or why there are none: a report is of use without, too."""
+    if evaluation.scores_path is None:
+        return f"{evaluation.id} has no file of scores"
+    try:
+        return ScoresFile(storage, evaluation.scores_path)
+    except (StorageError, OutputError) as error:
+        return f"the scores of {evaluation.id} by row are gone or damaged: {error}"

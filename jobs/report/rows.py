@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
-from jobs.evaluation.compare import SAME, Side, compare, pair
+from jobs.evaluation.compare import SAME, compare, pair
+from jobs.evaluation.scorers.translation import CorpusScorer
+from jobs.evaluation.scores_file import ScoresFile
+from jobs.evaluation.statistics import Floats
 from jobs.records.evaluations import ComparisonRecord, Role
-from jobs.report.scores_file import ScoreColumns, batches
 
+MAX_KEPT = 20_000  # characters of a text that are kept: what is compared on the page is shorter
+_TEXTS = ("row_index", "custom_id", "prompt", "target", "answer", "error")
 _MOST_REASONS = 1_000  # that are told apart while they are counted
 SHOWN_REASONS = 12
 _OTHERS = "other reasons"
@@ -82,7 +85,7 @@ class Reason:
 
 
 class TwoRuns:
-    """Two runs, row by row.
+    """Two runs, row by row. Of all rows only keys and scores are held.
 
     Args:
         scorers: those that both have scores of.
@@ -91,10 +94,12 @@ class TwoRuns:
         OutputError: a file is damaged.
     """
 
-    def __init__(self, before: Path, now: Path, scorers: Sequence[str]) -> None:
+    def __init__(self, before: ScoresFile, now: ScoresFile, scorers: Sequence[str]) -> None:
         self._scorers = scorers
-        self._before, self._now = ScoreColumns(before, scorers), ScoreColumns(now, scorers)
-        self._pairing = pair(self._now.keys, self._before.keys)
+        self._files = before, now
+        self._pairing = pair(now.keys(), before.keys())
+        self._before = [before.side(name) for name in scorers]
+        self._now = [now.side(name) for name in scorers]
 
     def changes(self, falling: Collection[str], limit: int) -> Changes:
         """The rows that scorers say another thing of than before.
@@ -103,20 +108,15 @@ class TwoRuns:
             falling: scorers of which a lower score is the better one.
             limit: most rows that are shown, of those that got worse and of those that got better.
         """
-        i, j = self._pairing.then, self._pairing.now
-        signs = np.array([[-1.0 if name in falling else 1.0] for name in self._scorers])
-        moved = signs * (self._now.values[:, j] - self._before.values[:, i])
-        # What only one of the two has a score for is no change: the table says how many there are.
-        moved[np.isnan(moved) | (np.abs(moved) <= SAME)] = 0.0
+        moved = self._moves(falling)
         lowest, highest = moved.min(axis=0, initial=0.0), moved.max(axis=0, initial=0.0)
         worse = np.flatnonzero(lowest < 0)
         better = np.flatnonzero((lowest == 0) & (highest > 0))
-        rows = self._now.rows[j]
-        first_worse = worse[np.lexsort((rows[worse], lowest[worse]))][:limit]
-        first_better = better[np.lexsort((rows[better], -highest[better]))][:limit]
+        first_worse = worse[np.argsort(lowest[worse], kind="stable")][:limit]
+        first_better = better[np.argsort(-highest[better], kind="stable")][:limit]
         examples = self._examples(np.concatenate([first_worse, first_better]), moved)
         return Changes(
-            pairs=len(i),
+            pairs=len(self._pairing.now),
             only_before=len(self._pairing.only_then),
             only_now=len(self._pairing.only_now),
             worse=len(worse),
@@ -125,43 +125,67 @@ class TwoRuns:
             better_rows=tuple(examples[len(first_worse) :]),
         )
 
-    def comparisons(
-        self, names: Sequence[str], other_id: str, seed: int
-    ) -> dict[str, ComparisonRecord]:
-        """Differences of some scorers, found as those are that SQL holds."""
-        found = {}
-        for name in names:
-            k = self._scorers.index(name)
-            now, before = Side(self._now.values[k]), Side(self._before.values[k])
-            # The role is nobody's business here: it is the run that was asked for.
-            found[name] = compare(name, Role.PREVIOUS, other_id, self._pairing, now, before, seed)
-        return found
+    def comparison(
+        self, name: str, other_id: str, seed: int, corpus: CorpusScorer | None
+    ) -> ComparisonRecord:
+        """The difference of a scorer, found as those are that SQL holds."""
+        k = self._scorers.index(name)
+        # The role is nobody's business here: it is the run that was asked for.
+        return compare(
+            name,
+            Role.PREVIOUS,
+            other_id,
+            self._pairing,
+            self._now[k],
+            self._before[k],
+            seed,
+            corpus,
+        )
 
-    def _examples(self, pairs: Any, moved: Any) -> list[Example]:
-        i, j = self._pairing.then[pairs], self._pairing.now[pairs]
-        then, today = self._before.texts(i), self._now.texts(j)
+    def _moves(self, falling: Collection[str]) -> Floats:
+        """Of each scorer and pair, how much better it got; 0 where one of the two has no score."""
+        moved = np.zeros((len(self._scorers), len(self._pairing.now)))
+        sides = zip(self._scorers, self._now, self._before, strict=True)
+        for row, (name, now, before) in zip(moved, sides, strict=True):
+            by = now.values[self._pairing.now] - before.values[self._pairing.then]
+            by[np.isnan(by) | (np.abs(by) <= SAME)] = 0.0
+            row[:] = -by if name in falling else by
+        return moved
+
+    def _examples(self, pairs: Any, moved: Floats) -> list[Example]:
+        i, j = (side[pairs].tolist() for side in (self._pairing.then, self._pairing.now))
+        own = [f"{kind}.{name}" for name in self._scorers for kind in ("score", "note")]
+        (then, today) = (
+            file.rows(places, [*_TEXTS, *own])
+            for file, places in zip(self._files, (i, j), strict=True)
+        )
         found = []
         for k, before, now in zip(pairs, i, j, strict=True):
-            old, new = then[int(before)], today[int(now)]
+            old, new = _cut(then[before]), _cut(today[now])
             changed = tuple(n for n, by in zip(self._scorers, moved[:, k], strict=True) if by)
             found.append(
                 Example(
-                    new["row_index"], new["custom_id"], new["prompt"] or "", new["target"],
-                    changed, _shown_side(old, self._scorers), _shown_side(new, self._scorers),
+                    new["row_index"], new["custom_id"], new["prompt"], new["target"], changed,
+                    _shown_side(old, self._scorers), _shown_side(new, self._scorers),
                 )
             )  # fmt: skip
         return found
 
 
-def reasons(path: Path, scorers: Sequence[str]) -> tuple[Reason, ...]:
+def _cut(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v[:MAX_KEPT] if isinstance(v, str) else v for k, v in row.items()}
+
+
+def reasons(file: ScoresFile) -> tuple[Reason, ...]:
     """Why rows have no scores, by scorer, the most frequent first.
 
     Raises:
         OutputError: the file is damaged.
     """
+    scorers = file.scorers
     counted: dict[str, Counter[str]] = {name: Counter() for name in scorers}
     names = [f"{kind}.{name}" for name in scorers for kind in ("score", "note")]
-    for batch in batches(path, ["error", *names]):
+    for batch in file.batches(["error", *names]):
         for name in scorers:
             rows = batch.filter(pc.is_null(batch.column(f"score.{name}")))
             told = pc.coalesce(rows.column("error"), rows.column(f"note.{name}"), "no reason given")

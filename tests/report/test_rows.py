@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.errors import OutputError
-from jobs.report.rows import SHOWN_REASONS, Changes, Reason, TwoRuns, reasons
-from jobs.report.scores_file import MAX_KEPT, Scores, scores_of
+from jobs.evaluation.scores_file import ScoresFile, scores_path
+from jobs.report.other import scores_of
+from jobs.report.rows import MAX_KEPT, SHOWN_REASONS, Changes, Reason, TwoRuns, reasons
 from jobs.storage import Storage
 from tests.support.made_evaluations import MadeEvaluations, a_row, write_scores
 
@@ -24,23 +23,26 @@ SCORE = st.sampled_from([0.0, 0.5, 1.0, None])
 RUN = st.lists(st.tuples(st.integers(0, 12), SCORE, SCORE), max_size=25)
 
 
-def write(path: Path, *rows: dict[str, Any]) -> Path:
-    write_scores(path, rows)
-    return path
+def write(storage: Storage, name: str, *rows: dict[str, Any]) -> ScoresFile:
+    path = scores_path(f"eval_{name}", 1)
+    write_scores(storage, path, rows)
+    return ScoresFile(storage, path)
 
 
-def run_of(path: Path, scores: list[tuple[int, float | None, float | None]]) -> Path:
-    if not scores:
-        empty = pq.read_table(write(path, a_row(0, "a", exact=1.0, f1=1.0))).slice(0, 0)
-        pq.write_table(empty, path)
-        return path
-    return write(
-        path,
-        *(a_row(i, f"answer {i}", key=key, exact=a, f1=b) for i, (key, a, b) in enumerate(scores)),
-    )
+def run_of(
+    storage: Storage, name: str, scores: list[tuple[int, float | None, float | None]]
+) -> ScoresFile:
+    rows = [a_row(i, f"answer {i}", key=key, exact=a, f1=b) for i, (key, a, b) in enumerate(scores)]
+    found = write(storage, name, *(rows or [a_row(0, "a", exact=1.0, f1=1.0)]))
+    if not rows:
+        path = storage.root / found.path
+        pq.write_table(pq.read_table(path).slice(0, 0), path)
+    return found
 
 
-def changes(before: Path, now: Path, scorers: list[str], falling: list[str], limit: int) -> Changes:
+def changes(
+    before: ScoresFile, now: ScoresFile, scorers: list[str], falling: list[str], limit: int
+) -> Changes:
     return TwoRuns(before, now, scorers).changes(falling, limit)
 
 
@@ -58,8 +60,8 @@ def nth(scores: list[tuple[int, float | None, float | None]]) -> dict[tuple[int,
 @given(RUN, RUN)
 def test_rows_are_paired_by_key_and_order(before: Any, now: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        old = run_of(Path(folder) / "old.parquet", before)
-        new = run_of(Path(folder) / "new.parquet", now)
+        storage = Storage(folder)
+        old, new = run_of(storage, "old", before), run_of(storage, "new", now)
         found = changes(old, new, ["exact", "f1"], [], 100)
 
     theirs, ours = nth(before), nth(now)
@@ -88,9 +90,9 @@ def test_rows_are_paired_by_key_and_order(before: Any, now: Any) -> None:
     assert drops == sorted(drops)
 
 
-def test_shown_rows_are_capped_and_counted(tmp_path: Path) -> None:
-    old = write(tmp_path / "a", *(a_row(i, "yes", exact=1.0) for i in range(300)))
-    new = write(tmp_path / "b", *(a_row(i, "no", exact=float(i >= 200)) for i in range(300)))
+def test_shown_rows_are_capped_and_counted(storage: Storage) -> None:
+    old = write(storage, "a", *(a_row(i, "yes", exact=1.0) for i in range(300)))
+    new = write(storage, "b", *(a_row(i, "no", exact=float(i >= 200)) for i in range(300)))
 
     found = changes(old, new, ["exact"], [], 7)
 
@@ -99,9 +101,9 @@ def test_shown_rows_are_capped_and_counted(tmp_path: Path) -> None:
     assert changes(old, new, ["exact"], [], 0).worse_rows == ()
 
 
-def test_less_may_be_better(tmp_path: Path) -> None:
-    old = write(tmp_path / "a", a_row(0, "a", latency=2.0), a_row(1, "b", latency=1.0))
-    new = write(tmp_path / "b", a_row(0, "a", latency=1.0), a_row(1, "b", latency=2.0))
+def test_less_may_be_better(storage: Storage) -> None:
+    old = write(storage, "a", a_row(0, "a", latency=2.0), a_row(1, "b", latency=1.0))
+    new = write(storage, "b", a_row(0, "a", latency=1.0), a_row(1, "b", latency=2.0))
 
     found = changes(old, new, ["latency"], ["latency"], 5)
 
@@ -109,9 +111,9 @@ def test_less_may_be_better(tmp_path: Path) -> None:
     assert [e.row_index for e in found.better_rows] == [0]
 
 
-def test_rows_come_in_other_orders_and_places(tmp_path: Path) -> None:
-    old = write(tmp_path / "a", *(a_row(i, f"old {i}", exact=1.0) for i in reversed(range(200))))
-    new = write(tmp_path / "b", *(a_row(i, f"new {i}", exact=float(i != 150)) for i in range(200)))
+def test_rows_come_in_other_orders_and_places(storage: Storage) -> None:
+    old = write(storage, "a", *(a_row(i, f"old {i}", exact=1.0) for i in reversed(range(200))))
+    new = write(storage, "b", *(a_row(i, f"new {i}", exact=float(i != 150)) for i in range(200)))
 
     (example,) = changes(old, new, ["exact"], [], 5).worse_rows
 
@@ -119,9 +121,9 @@ def test_rows_come_in_other_orders_and_places(tmp_path: Path) -> None:
     assert example.prompt == "question 150"
 
 
-def test_a_huge_text_is_not_kept(tmp_path: Path) -> None:
-    old = write(tmp_path / "a", a_row(0, "x" * 1_000_000, exact=1.0))
-    new = write(tmp_path / "b", a_row(0, None, error="row_timeout", exact=0.0))
+def test_a_huge_text_is_not_kept(storage: Storage) -> None:
+    old = write(storage, "a", a_row(0, "x" * 1_000_000, exact=1.0))
+    new = write(storage, "b", a_row(0, None, error="row_timeout", exact=0.0))
 
     (example,) = changes(old, new, ["exact"], [], 5).worse_rows
 
@@ -129,7 +131,7 @@ def test_a_huge_text_is_not_kept(tmp_path: Path) -> None:
     assert (example.now.answer, example.now.error) == (None, "row_timeout")
 
 
-def test_reasons_are_counted_by_scorer(tmp_path: Path) -> None:
+def test_reasons_are_counted_by_scorer(storage: Storage) -> None:
     rows = [
         a_row(0, "a", exact=1.0, f1=None, notes={"f1": "no words"}),
         a_row(1, None, error="row_timeout", exact=None, f1=None),
@@ -137,7 +139,7 @@ def test_reasons_are_counted_by_scorer(tmp_path: Path) -> None:
         a_row(3, "b", exact=None, f1=0.5),
     ]
 
-    assert reasons(write(tmp_path / "a", *rows), ["exact", "f1"]) == (
+    assert reasons(write(storage, "a", *rows)) == (
         Reason("exact", "row_timeout", 2),
         Reason("exact", "no reason given", 1),
         Reason("f1", "row_timeout", 2),
@@ -145,10 +147,10 @@ def test_reasons_are_counted_by_scorer(tmp_path: Path) -> None:
     )
 
 
-def test_reasons_of_which_each_is_another_are_summed_up(tmp_path: Path) -> None:
+def test_reasons_of_which_each_is_another_are_summed_up(storage: Storage) -> None:
     rows = [a_row(i, "a", exact=None, notes={"exact": f"not {i}"}) for i in range(3_000)]
 
-    found = reasons(write(tmp_path / "a", *rows), ["exact"])
+    found = reasons(write(storage, "a", *rows))
 
     assert sum(reason.rows for reason in found) == 3_000
     assert len(found) <= SHOWN_REASONS + 1
@@ -158,22 +160,22 @@ def test_reasons_of_which_each_is_another_are_summed_up(tmp_path: Path) -> None:
 def test_a_file_that_is_gone_or_damaged_is_said(made: MadeEvaluations, storage: Storage) -> None:
     evaluation = made.record(made.add(rows=[a_row(0, "a", exact=1.0)]))
     found = scores_of(storage, evaluation)
-    assert isinstance(found, Scores)
-    assert found.scorers == ("exact",)
-    found.path.write_bytes(b"PAR1 and no more")
-    assert "cannot be read" in str(scores_of(storage, evaluation))
-    with pytest.raises(OutputError, match="cannot be read"):
-        reasons(found.path, ["exact"])
-    found.path.unlink()
-    assert "are gone" in str(scores_of(storage, evaluation))
+    assert isinstance(found, ScoresFile)
+    assert found.scorers == ["exact"]
+    path = storage.root / found.path
+    path.write_bytes(b"PAR1 and no more")
+    assert "are gone or damaged" in str(scores_of(storage, evaluation))
+    with pytest.raises(OutputError):
+        reasons(found)
+    path.unlink()
+    assert "are gone or damaged" in str(scores_of(storage, evaluation))
 
 
-def test_columns_are_read_by_their_whole_names(tmp_path: Path) -> None:
+def test_columns_are_read_by_their_whole_names(storage: Storage) -> None:
     """Arrow takes the part before a point for the name of a struct."""
-    old = write(tmp_path / "a", a_row(0, "a", **{"v1": 1.0, "v1.2": 0.0}))
-    new = write(tmp_path / "b", a_row(0, "b", **{"v1": 1.0, "v1.2": 1.0}))
+    old = write(storage, "a", a_row(0, "a", **{"v1": 1.0, "v1.2": 0.0}))
+    new = write(storage, "b", a_row(0, "b", **{"v1": 1.0, "v1.2": 1.0}))
 
     (example,) = changes(old, new, ["v1", "v1.2"], [], 5).better_rows
 
     assert example.changed == ("v1.2",)
-    assert isinstance(pq.read_schema(new).field("score.v1.2").type, type(pa.float64()))

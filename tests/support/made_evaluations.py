@@ -7,7 +7,6 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 from sqlalchemy import insert
 
 from jobs.database import Database
+from jobs.evaluation.scores_file import scores_path
 from jobs.evaluation_tables import evaluation_comparisons, evaluation_scores, evaluations
 from jobs.records.evaluations import (
     ComparisonRecord,
@@ -25,6 +25,7 @@ from jobs.records.evaluations import (
 )
 from jobs.storage import Storage
 from jobs.store import Store
+from jobs.store.evaluations import SCORES_FOLDER
 
 START = datetime(2030, 1, 1, 3, 0, tzinfo=UTC)
 
@@ -92,7 +93,7 @@ class MadeEvaluations:
             "created_at": ended - timedelta(minutes=9),
             "started_at": ended - timedelta(minutes=8),
             "finished_at": ended if state.terminal else None,
-            "scores_path": None if rows is None else f"evaluations/{evaluation_id}/scores.parquet",
+            "scores_path": None if rows is None else scores_path(evaluation_id, 1),
             **values,
         }
         with self._database.begin() as connection:
@@ -105,18 +106,20 @@ class MadeEvaluations:
                     of_it = {field: getattr(record, field) for field in record.__slots__}
                     connection.execute(insert(table).values(evaluation_id=evaluation_id, **of_it))
         if rows is not None:
-            write_scores(self._storage.root / row["scores_path"], rows)
+            write_scores(self._storage, row["scores_path"], rows)
         return evaluation_id
 
     def rewrite(self, scores_path: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        write_scores(self._storage.root / scores_path, rows)
+        write_scores(self._storage, scores_path, rows)
 
     def record(self, evaluation_id: str) -> EvaluationRecord:
         return Store(self._database).evaluation(evaluation_id)
 
 
-def write_scores(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_scores(storage: Storage, relative: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """A file of scores, of rows as `a_row` makes them."""
+    storage.new_job(SCORES_FOLDER)
+    path = storage.root / relative
     path.parent.mkdir(parents=True, exist_ok=True)
     schema = pa.schema([(name, _kind(name)) for name in (rows[0] if rows else ())])
     pq.write_table(pa.Table.from_pylist(list(rows), schema), path, row_group_size=64)
