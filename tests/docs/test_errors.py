@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.error_codes import exit_codes, job_codes, row_codes
+from tests.support.error_codes import evaluation_codes, exit_codes, job_codes, row_codes
 from tests.support.markdown_pages import Block, blocks
 from tests.support.named_tests import page
 from tests.support.submissions import prepare_lines
@@ -29,7 +29,9 @@ def entries(*sections: str) -> dict[str, str]:
 
 OF_ROWS = entries("Rows that submit refused", "Rows that a worker could not answer")
 OF_JOBS = entries("Jobs that failed")
+OF_EVALUATIONS = entries("Evaluations that failed")
 OF_ERRORS = entries("Commands and workers that end with an error")
+ALL = OF_ROWS | OF_JOBS | OF_EVALUATIONS | OF_ERRORS
 
 
 def test_every_code_of_a_row_is_there_and_no_other() -> None:
@@ -42,6 +44,13 @@ def test_every_code_of_a_job_is_there_and_no_other() -> None:
     assert OF_JOBS.keys() == job_codes()
 
 
+def test_every_code_of_an_evaluation_is_there_and_no_other() -> None:
+    of_both = evaluation_codes() & job_codes()
+    assert of_both == {"internal_error", "output_incomplete"}
+    assert all("evaluation" in OF_JOBS[code] for code in of_both)
+    assert OF_EVALUATIONS.keys() == evaluation_codes() - of_both
+
+
 def test_every_error_is_there_with_its_exit_code_and_no_other() -> None:
     said = {
         name: int(re.findall(r"\AExit code (\d+)\.", text.strip())[0])
@@ -50,9 +59,9 @@ def test_every_error_is_there_with_its_exit_code_and_no_other() -> None:
     assert said == exit_codes()
 
 
-@pytest.mark.parametrize("code", OF_ROWS | OF_JOBS | OF_ERRORS)
+@pytest.mark.parametrize("code", ALL)
 def test_an_entry_says_more_than_the_code(code: str) -> None:
-    text = (OF_ROWS | OF_JOBS | OF_ERRORS)[code]
+    text = ALL[code]
     assert len(re.sub(r"```.*?```", "", text, flags=re.DOTALL).split()) >= 12
 
 

@@ -9,6 +9,7 @@ from functools import cache
 import worker.errors
 from engine.errors import ROW_ERRORS
 from jobs.errors import JobsError, RowError
+from jobs.evaluation.runs import _CODES, _JOB_CODES
 from jobs.gather import _STOPPED_MESSAGES
 from tests.support.markdown_pages import ROOT
 
@@ -17,11 +18,15 @@ _OF_A_ROW = {
     "RowError": 0, "RequestError": 0, "RowErrorInfo": 0, "GrammarRefusal": 0, "without_answer": 1,
 }  # fmt: skip
 _OF_A_JOB = {"store.fail_job": 1, "attempts._fail": 2}
+_OF_AN_EVALUATION = {"CannotBeDone": 0, "store.fail_evaluation": 1}
 
 # Of a caller of the engine that uses an id twice; a worker does not.
 _NEVER_OF_A_ROW = {"duplicate_request"}
 # Codes of errors that were made elsewhere, or of a grammar's matcher, which knows `ROW_ERRORS`.
-_HANDED_ON = {"error.code", "value.code", "self.code", "output.error_code", "code", "stop_reason"}
+_HANDED_ON = {
+    "error.code", "value.code", "self.code", "output.error_code", "failed.code", "code",
+    "stop_reason",
+}  # fmt: skip
 
 
 def row_codes() -> set[str]:
@@ -32,6 +37,14 @@ def row_codes() -> set[str]:
 def job_codes() -> set[str]:
     """Of jobs that failed as a whole."""
     return _made(_OF_A_JOB)
+
+
+def evaluation_codes() -> set[str]:
+    """Of evaluations that failed."""
+    of_jobs = {
+        f"{kind}_{code}" for kind in ("job", "judge") for code in (*_JOB_CODES.values(), "deleted")
+    }
+    return _made(_OF_AN_EVALUATION) | set(_CODES.values()) | of_jobs
 
 
 def exit_codes() -> dict[str, int]:
@@ -75,6 +88,9 @@ def _texts(code: ast.expr, tree: ast.Module) -> set[str]:
         return _texts(code.body, tree) | _texts(code.orelse, tree)
     if isinstance(code, ast.BoolOp):
         return set().union(*(_texts(value, tree) for value in code.values))
+    if isinstance(code, ast.JoinedStr):
+        assert "{kind}_" in ast.unparse(code), "a code that is put together is found nowhere"
+        return set()
     if ast.unparse(code) in _HANDED_ON:
         return set()
     values = [
