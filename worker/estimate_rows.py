@@ -148,8 +148,8 @@ class RowTally:
         assert result.error is not None
         self.refused += 1
         self.codes[result.error.code] += 1
-        if len(self.errors) < _SHOWN_ERRORS:
-            self.errors.append(result.error)
+        # Rows come in the order in which they are planned; the first in the input are told.
+        self.errors = sorted([*self.errors, result.error], key=_line)[:_SHOWN_ERRORS]
 
     def _take(self, row: PreparedRow, answers: list[int]) -> None:
         cached = [
@@ -213,6 +213,10 @@ class RowTally:
             "completion_tokens": self.completion_tokens,
             "cut_short": self.cut,
         }
+
+
+def _line(error: RowErrorInfo) -> int:
+    return error.line or 0
 
 
 def _told(request: Request) -> int:

@@ -47,8 +47,12 @@ def pull(
       pagemill pull smollm2-135m
       pagemill worker --model "$(pagemill pull Qwen/Qwen2.5-0.5B-Instruct --revision main)"
     """
-    with _bar() as show:
-        pulled = _pulled(model, revision, show)
+    try:
+        with _bar() as show:
+            pulled = _pulled(model, revision, show)
+    except KeyboardInterrupt:
+        note("What came so far is kept: pull again, and it goes on.")
+        raise
     if as_json:
         print(json.dumps({"model": model, **pulled}))
     else:
@@ -106,7 +110,7 @@ def _bar() -> Iterator[Show | None]:
     )
 
     with Progress(
-        TextColumn("pulling"), BarColumn(), DownloadColumn(binary_units=True),
+        TextColumn("pulling"), BarColumn(), DownloadColumn(),
         TransferSpeedColumn(), TimeRemainingColumn(), console=console(sys.stderr), transient=True,
     ) as bar:  # fmt: skip
         task = bar.add_task("pulling", total=None, visible=False)

@@ -186,6 +186,7 @@ def test_after_a_kill_only_the_rest_is_fetched(
     ended, err = cut_in_the_middle(pull, hub, number, left)
     assert ended == code
     assert "Traceback" not in err
+    assert ("What came so far is kept" in err) == (number == signal.SIGINT)
     begun, whole = left.stat().st_size, (source / "model.safetensors").stat().st_size
     assert 0 < begun < whole
 

@@ -134,7 +134,7 @@ def test_rows_that_an_engine_would_refuse_are_no_rows() -> None:
         "chat_template_refused": 1, "prompt_too_long": 6, "empty_prompt": 1,
     }  # fmt: skip
     assert [(e["line"], e["code"]) for e in found["errors"]] == [
-        (3, "chat_template_refused"), (1, "prompt_too_long"), (2, "empty_prompt"),
+        (1, "prompt_too_long"), (2, "empty_prompt"), (3, "chat_template_refused"),
     ]  # fmt: skip
     assert found["prompt_tokens"] == {"total": 0, "median": 0, "p95": 0, "max": 0}
 
