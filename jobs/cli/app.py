@@ -15,6 +15,7 @@ from jobs.cli import (
     doctor,
     errors,
     estimate,
+    evals,
     events,
     gc,
     listing,
@@ -103,4 +104,5 @@ app.command("pull")(pull.pull)
 app.command("doctor")(doctor.doctor)
 app.command("beat")(beat.beat)
 app.command("shell-init")(shell_init.shell_init)
+app.add_typer(evals.commands, name="eval")
 app.add_typer(database.commands, name="db")

@@ -15,6 +15,7 @@ from jobs.errors import JobsError
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
+    from jobs.store import Store
 
 _PATIENCE_SECONDS = 2.0
 _NEWEST = 1000
@@ -40,6 +41,32 @@ def models(incomplete: str) -> list[Completion]:
     return [pair for name, pair in named.items() if name.startswith(incomplete)]
 
 
+def evaluation_ids(incomplete: str) -> list[Completion]:
+    """Ids of evaluations, newest first, with what they are."""
+    return _soon(lambda: _evaluation_ids(incomplete))
+
+
+def evaluation_names(incomplete: str) -> list[Completion]:
+    """Names of series of evaluations."""
+    return _soon(lambda: _evaluation_names(incomplete))
+
+
+def _evaluation_ids(incomplete: str) -> Iterator[Completion]:
+    with _store() as store:
+        found = store.list_evaluations(limit=_NEWEST)
+    for evaluation in found:
+        if evaluation.id.startswith(incomplete):
+            yield evaluation.id, f"{evaluation.state} {evaluation.name}"
+
+
+def _evaluation_names(incomplete: str) -> Iterator[Completion]:
+    with _store() as store:
+        found = store.evaluation_names()
+    for name in found:
+        if name.startswith(incomplete):
+            yield name, "a series of evaluations"
+
+
 def _ids(incomplete: str, *, ended: bool = False) -> Iterator[Completion]:
     for job in _jobs():
         if job.id.startswith(incomplete) and (job.state.terminal or not ended):
@@ -52,6 +79,12 @@ def _models() -> Iterator[Completion]:
 
 
 def _jobs() -> list[JobRecord]:
+    with _store() as store:
+        return store.list_jobs(limit=_NEWEST)
+
+
+@contextlib.contextmanager
+def _store() -> Iterator[Store]:
     from jobs.database import Database
     from jobs.settings import Settings
     from jobs.store import Store
@@ -59,7 +92,7 @@ def _jobs() -> list[JobRecord]:
     database = Database(Settings.from_env().database_url)
     try:
         database.check_revision()  # which makes no file where there is none
-        return Store(database).list_jobs(limit=_NEWEST)
+        yield Store(database)
     finally:
         database.close()
 

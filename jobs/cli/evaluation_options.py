@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from jobs.evaluation.spec import EvaluationSpec
 
 
+EvaluationId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The evaluation's id; its start is enough.",
+        autocompletion=completion.evaluation_ids,
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions(SamplingOptions):
     """What is asked of which model, and how the answers are scored."""

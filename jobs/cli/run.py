@@ -80,7 +80,7 @@ def run(
 
 
 def _answer(deployment: Deployment, job: JobRecord, engine: EngineOptions) -> JobRecord:
-    note(f"job {job.id}, answered by a worker whose log is {_log_of(deployment, job)}")
+    note(f"job {job.id}, answered by a worker whose log is {log_of(deployment, job)}")
     return answer(deployment, job, engine, progress_display())
 
 
@@ -98,7 +98,7 @@ def answer(
     command = worker_command(
         job.model, "--exit-when-done", job.id, "--watch-parent", *engine.arguments()
     )
-    worker = WorkerProcess(command, deployment.settings.to_env(), _log_of(deployment, job))
+    worker = WorkerProcess(command, deployment.settings.to_env(), log_of(deployment, job))
     interruptions = Interruptions()
     with interruptions.caught():
         worker.start()
@@ -109,7 +109,8 @@ def answer(
             worker.close()
 
 
-def _log_of(deployment: Deployment, job: JobRecord) -> Path:
+def log_of(deployment: Deployment, job: JobRecord) -> Path:
+    """Where the worker logs."""
     return deployment.storage.root / layout.run_log(job.id)
 
 

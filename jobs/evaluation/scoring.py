@@ -108,7 +108,6 @@ def earlier_ones(store: Store, evaluation: EvaluationRecord) -> Iterator[Earlier
 
 
 def compared(
-    storage: Storage,
     now: ScoresFile,
     then: ScoresFile,
     role: Role,
@@ -141,7 +140,7 @@ def _compared(
         log.warning("evaluation %s cannot be compared with: %s", other.id, error, extra=extra)
         return []
     now = ScoresFile(storage, path)
-    return compared(storage, now, then, earlier.role, other.id, scorers, seed)
+    return compared(now, then, earlier.role, other.id, scorers, seed)
 
 
 def _by_name(

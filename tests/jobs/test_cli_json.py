@@ -23,6 +23,7 @@ NOT_READING = {
     ("submit",),  # an id, for scripts
     ("run",),  # answers; `status --json` tells of the job
     ("results",),  # JSONL
+    ("eval", "scores"),  # the same
     ("worker",),
     ("beat",),
     ("shell-init",),  # a program for a shell

@@ -1,0 +1,206 @@
+"""Following an evaluation to its end, driving it meanwhile, and how commands end by its verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from jobs.cli.console import note
+from jobs.cli.deployment import Deployment, tell_of_wait
+from jobs.cli.watching import (
+    AWAY_SECONDS,
+    PATIENCE_SECONDS,
+    POLL_SECONDS,
+    Display,
+    follow,
+    telling_why_it_waits,
+)
+from jobs.errors import DatabaseUnavailable, JobNotFound, StateConflict
+from jobs.records.evaluations import EvaluationState, Verdict
+
+if TYPE_CHECKING:
+    from jobs.records import JobRecord
+    from jobs.records.evaluations import EvaluationRecord
+
+REGRESSED, INCOMPLETE, FAILED = 10, 11, 12
+_CODES = {Verdict.REGRESSED: REGRESSED, Verdict.INCOMPLETE: INCOMPLETE, Verdict.FAILED: FAILED}
+
+# Takes the next job of an evaluation to its end; False if the time ran out before.
+Answer = Callable[["JobRecord", float | None], bool]
+
+
+def exit_code(evaluation: EvaluationRecord) -> int:
+    """How a command ends for an evaluation that has ended."""
+    if evaluation.verdict is None:  # cancelled or skipped: there is nothing to judge
+        return FAILED
+    return _CODES.get(evaluation.verdict, 0)
+
+
+def follow_evaluation(
+    deployment: Deployment,
+    evaluation_id: str,
+    display: Display,
+    timeout: float | None = None,
+    answer: Answer | None = None,
+) -> EvaluationRecord | None:
+    """Drive an evaluation until it has ended; None if the time ran out before.
+
+    What other processes do for it meanwhile is left to them.
+
+    Args:
+        display: is shown its jobs.
+        answer: takes its jobs to their ends; by default they are waited for.
+    """
+    told = _Telling(deployment)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    wait = answer or _waiting(deployment, display)
+    while True:
+        left = None if deadline is None else deadline - time.monotonic()
+        with told.outages():
+            evaluation = deployment.store.evaluation(evaluation_id)
+            if evaluation.state.terminal:
+                return evaluation
+            told.of(evaluation)
+            if (job := _open_job(deployment, evaluation)) is not None:
+                if not wait(job, left):
+                    return None
+                continue
+            if drive(deployment, evaluation_id):
+                continue
+        if left is not None and left <= 0:
+            return None
+        time.sleep(POLL_SECONDS)
+
+
+def drive(deployment: Deployment, evaluation_id: str) -> int:
+    """Take the next step of an evaluation, if that is due; returns whether it was, as 0 or 1."""
+    from jobs.evaluation.runs import drive as drive_due
+
+    store, storage = deployment.store, deployment.storage
+    return drive_due(store, storage, deployment.settings, deployment.owner, evaluation_id)
+
+
+def cancel(deployment: Deployment, evaluation_id: str) -> EvaluationRecord:
+    """End an evaluation, and the jobs that it still has.
+
+    Raises:
+        StateConflict: it has ended in another way.
+    """
+    from jobs.evaluation.judging import judge_key
+    from jobs.evaluation.runs import job_key, stop_job
+
+    store = deployment.store
+    evaluation = store.cancel_evaluation(evaluation_id)
+    # By their keys: one may be there that the evaluation does not name yet.
+    scorers = [scorer.get("name", "") for scorer in evaluation.spec.get("scorers", [])]
+    keys = [job_key(evaluation.id), *(judge_key(evaluation.id, name) for name in scorers)]
+    for key in keys:
+        job = store.job_of_key(key)
+        if job is not None and not job.state.terminal:
+            stop_job(store, job.id)
+            deployment.settle(job.id)
+    return evaluation
+
+
+def ended(deployment: Deployment, evaluation_id: str) -> EvaluationRecord:
+    """An evaluation that has ended.
+
+    Raises:
+        StateConflict: it has not.
+    """
+    found = deployment.store.evaluation(evaluation_id)
+    if not found.state.terminal:
+        raise StateConflict(
+            f"evaluation {found.id} is {found.state}; `pagemill eval wait {found.id}` waits for it"
+        )
+    return found
+
+
+def completed(deployment: Deployment, evaluation_id: str) -> EvaluationRecord:
+    """An evaluation that has scores.
+
+    Raises:
+        StateConflict: it has none, or none yet.
+    """
+    found = ended(deployment, evaluation_id)
+    if found.state is not EvaluationState.COMPLETED:
+        why = f": {found.error_message}" if found.error_message else ""
+        raise StateConflict(f"evaluation {found.id} is {found.state} and has no scores{why}")
+    return found
+
+
+def _waiting(deployment: Deployment, display: Display) -> Answer:
+    def wait(job: JobRecord, timeout: float | None) -> bool:
+        shown = telling_why_it_waits(deployment, display)
+        return follow(deployment, job.id, shown, timeout) is not None
+
+    return wait
+
+
+def _open_job(deployment: Deployment, evaluation: EvaluationRecord) -> JobRecord | None:
+    """A job that it waits for."""
+    match evaluation.state:
+        case EvaluationState.ANSWERING:
+            ids = [evaluation.job_id]
+        case EvaluationState.JUDGING:
+            ids = list(evaluation.judge_jobs.values())
+        case _:
+            ids = []
+    for job_id in ids:
+        assert job_id is not None
+        with contextlib.suppress(JobNotFound):  # the next step says so
+            job = deployment.store.job(job_id)
+            if not job.state.terminal:
+                return job
+    return None
+
+
+class _Telling:
+    """Says, once each, why an evaluation does not go on."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._tell = deployment.tell
+        self._said: str | None = None
+        self._since = time.monotonic()
+        self._state: EvaluationState | None = None
+        self._away_since: float | None = None
+
+    def of(self, evaluation: EvaluationRecord) -> None:
+        now = time.monotonic()
+        if evaluation.state is not self._state:
+            self._state, self._since, self._said = evaluation.state, now, None
+        said = evaluation.error_message and f"A step is tried again: {evaluation.error_message}"
+        long = now - self._since >= PATIENCE_SECONDS
+        if said is None and long and evaluation.state is EvaluationState.PENDING:
+            said = (
+                "The evaluation has not begun: an earlier one of its schedule has not ended, or "
+                "another process reads its rows"
+            )
+        if said and said != self._said:
+            self._tell(said)
+            self._said = said
+
+    @contextlib.contextmanager
+    def outages(self) -> Iterator[None]:
+        """Wait for a database that is away, for a while."""
+        try:
+            yield
+        except DatabaseUnavailable as error:
+            now = time.monotonic()
+            if self._away_since is None:
+                self._away_since = now
+                tell_of_wait(error, self._tell)
+            elif now - self._away_since > AWAY_SECONDS:
+                raise
+        else:
+            self._away_since = None
+
+
+def say_it_goes_on(evaluation_id: str) -> None:
+    """For one who does not wait any more."""
+    note(
+        f"Not waiting any more; evaluation {evaluation_id} goes on "
+        f"(`pagemill eval cancel {evaluation_id}` ends it)"
+    )
