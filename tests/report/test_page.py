@@ -103,6 +103,8 @@ def test_all_parts_of_a_series_are_there(
     plot = next(root.all("figure"))
     assert len(list(plot.all("circle", class_="circle"))) == 7
     assert len(list(plot.all("path", class_="triangle"))) == 1
+    assert len(list(plot.all("path", class_="whisker"))) == 8
+    assert len(list(plot.all("polygon", class_="band"))) == 3  # a failed run, a model, and data
     assert len(list(plot.all("path", class_="cross"))) == 1
     assert len(list(plot.all("path", class_="dash"))) == 1
     assert len(list(plot.all("circle", class_="ring"))) == 1
