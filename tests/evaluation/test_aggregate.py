@@ -131,6 +131,22 @@ def test_the_value_of_a_corpus_is_that_of_all_its_texts() -> None:
     assert whole.low < whole.value < whole.high
 
 
+def test_rows_that_are_missing_change_no_interval_of_a_corpus() -> None:
+    made = scorer("chrf")
+    answers = ["the cat sat", "it rains", "so be it", "who knows", "nothing", "well then"]
+    targets = ["a cat sat", "it rained", "be it so", "who knew that", "something", "well"]
+    rows = [row(answer, target) for answer, target in zip(answers, targets, strict=True)]
+    records = []
+    for given in (rows, [row(None, "x", error="expired"), *rows, row("x")]):
+        found = Aggregator({"chrf": made})
+        found.add(given, {"chrf": [made.score(r) for r in given]})
+        records += found.result()
+    assert (records[1].rows, records[1].missing) == (6, 2)
+    assert (records[0].value, records[0].low, records[0].high) == (
+        records[1].value, records[1].low, records[1].high,
+    )  # fmt: skip
+
+
 def test_scores_that_do_not_fit_their_rows() -> None:
     rows: list[ScoredRow] = [row("x", "x")]
     with pytest.raises(ValueError, match="exact has 0 scores of 1 rows"):

@@ -76,6 +76,11 @@ def test_a_rise_may_be_what_is_bad() -> None:
     assert verdict(gate("exact:p"), change=rise) is Verdict.PASSED
 
 
+def test_what_is_exactly_allowed_is_allowed_however_it_was_rounded() -> None:
+    drop = replace(DROP, difference=-(0.1 + 0.2))
+    assert verdict(gate("exact:drop<=0.3"), change=drop) is Verdict.PASSED
+
+
 def test_without_an_earlier_evaluation_rules_about_changes_say_nothing() -> None:
     assert verdict(gate("exact:p"), change=None) is Verdict.UNGATED
     assert verdict(gate("exact:p", "exact>0"), change=None) is Verdict.PASSED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +98,15 @@ def test_nothing_is_fetched(ref: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "socket")
     score = scored("json_schema", "1", schema={"$ref": ref})
     assert score == Score(None, f"the schema refers to {ref!r}, which is not in it")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # it would be fetched with one
+def test_a_file_that_could_be_fetched_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "any.json"
+    path.write_text("true")
+    score = scored("json_schema", "1", schema={"$ref": path.as_uri()})
+    assert score.value is None
+    assert str(score.note).startswith(f"the schema refers to '{path.as_uri()[:99]}")
 
 
 def test_a_reference_within_the_schema() -> None:
