@@ -19,6 +19,7 @@ from jobs.errors import SettingsError
 from jobs.evaluation.background import EvaluationDriver
 from jobs.housekeeping import EVERY_SECONDS, keep_house
 from jobs.periodic import Periodic
+from jobs.schedules.ticker import Ticker
 from jobs.settings import Settings
 from jobs.storage import Storage
 from jobs.store import Store
@@ -30,7 +31,7 @@ PATIENCE_SECONDS = 2.0  # with a database that does not answer, when it is time 
 
 
 class Beat:
-    """Mends leases and deadlines, and finishes jobs.
+    """Mends leases and deadlines, finishes jobs, and looks at the clock for schedules.
 
     Merging can take minutes, so it has its own thread, which is the caller's: a signal handler
     that raises ends it in the middle, and what is half written is removed.
@@ -60,18 +61,21 @@ class Beat:
         self._evaluations = EvaluationDriver(
             settings, self._store, log_level=log_level, log_format=log_format
         )
+        self._ticker = Ticker(self._store, settings.sweep_seconds, self._evaluations.nudge)
         self._retention = settings.retention_seconds
 
     def run(self) -> None:
         """Work until an exception is raised in this thread, as by a signal handler."""
         log.info("%s: looking after the jobs, every %g s", self._owner, self._tender.seconds)
         self._tender.start()
+        self._ticker.start()
         self._housekeeping.start()
         self._evaluations.start()
         try:
             self._finisher.run()
         finally:
             self._tender.stop(PATIENCE_SECONDS)
+            self._ticker.stop(PATIENCE_SECONDS)
             self._housekeeping.stop(PATIENCE_SECONDS)
             self._evaluations.stop(PATIENCE_SECONDS)
 

@@ -9,6 +9,7 @@ from jobs.deletion import finish_deletions
 from jobs.evaluation.background import EvaluationDriver
 from jobs.housekeeping import EVERY_SECONDS, keep_house
 from jobs.periodic import Periodic
+from jobs.schedules.ticker import Ticker
 from jobs.sweep import mend
 from worker.runtime import Worker
 
@@ -17,8 +18,8 @@ class Sweeper:
     """Looks for work that was lost.
 
     Chunks whose lease ran out are queued again, overdue jobs expire, windows and jobs that
-    are complete are merged and finalized. Evaluations that are due are driven. Now and then what is
-    kept no longer is removed.
+    are complete are merged and finalized. What is due by a schedule becomes an evaluation, and
+    evaluations are driven. Now and then what is kept no longer is removed.
 
     Args:
         requeued: called when chunks are queued again.
@@ -27,7 +28,8 @@ class Sweeper:
     def __init__(self, worker: Worker, requeued: Callable[[], None]) -> None:
         self._worker = worker
         self._requeued = requeued
-        self._sweep = Periodic("sweeper", worker.options.settings.sweep_seconds, self.sweep)
+        seconds = worker.options.settings.sweep_seconds
+        self._sweep = Periodic("sweeper", seconds, self.sweep)
         self._housekeeping = Periodic("housekeeping", EVERY_SECONDS, self.keep_house)
         options = worker.options
         self._evaluations = EvaluationDriver(
@@ -36,14 +38,18 @@ class Sweeper:
             log_level=options.log_level,
             log_format=options.log_format,
         )
+        # Apart, as it must be on time whatever is merged meanwhile.
+        self._ticker = Ticker(worker.store, seconds, self._evaluations.nudge)
 
     def start(self) -> None:
         self._sweep.start()
+        self._ticker.start()
         self._housekeeping.start()
         self._evaluations.start()
 
     def stop(self) -> None:
         self._sweep.stop()
+        self._ticker.stop()
         self._housekeeping.stop()
         self._evaluations.stop()
 

@@ -34,6 +34,10 @@ class EvaluationDriver:
     def start(self) -> None:
         self._looks.start()
 
+    def nudge(self) -> None:
+        """Look at once."""
+        self._looks.nudge()
+
     def stop(self, patience: float | None = None) -> None:
         """Look no more, and end the process; what it was at is done again by others.
 

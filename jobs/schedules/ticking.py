@@ -17,6 +17,8 @@ from jobs.store.ticks import Ticked
 
 log = logging.getLogger("pagemill.schedules")
 
+_CLOCK_STEP = 0.002  # seconds by which a clock that counts milliseconds may be behind
+
 
 def tick(store: Store) -> int:
     """Insert the evaluations that are due; returns how many can be driven now.
@@ -43,6 +45,16 @@ def tick(store: Store) -> int:
     if refused is not None:
         raise refused
     return begun
+
+
+def seconds_to_next(store: Store, most: float) -> float:
+    """How long to wait before the next look, so that it is made when the next time comes.
+
+    Args:
+        most: look after so many seconds in any case: schedules come and change meanwhile.
+    """
+    left = store.seconds_to_next_tick()
+    return most if left is None else min(most, max(left, 0.0) + _CLOCK_STEP)
 
 
 def cron_of(schedule: ScheduleRecord) -> Cron:

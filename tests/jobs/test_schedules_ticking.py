@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import update
 
-from jobs.errors import ScheduleNotFound, StateConflict, UsageError
+from jobs.errors import DatabaseUnavailable, ScheduleNotFound, StateConflict, UsageError
 from jobs.evaluation_tables import schedules
 from jobs.records.evaluations import CatchUp, EvaluationState, Overlap, ScheduleRecord, Trigger
 from jobs.schedules.cron import parse_cron
-from jobs.schedules.ticking import cron_of, tick
+from jobs.schedules.ticker import Ticker
+from jobs.schedules.ticking import cron_of, seconds_to_next, tick
 from jobs.store import Store
 from jobs.store.schedules import NextTime
 from tests.support.job_store import StoreUnderTest
@@ -168,6 +170,58 @@ def test_a_clock_that_is_put_back_runs_nothing_again(
     times = [row.due_at for row in evaluation_rows(back.database)]
     assert len(times) == len(set(times))
     assert TWO in times
+
+
+def test_a_ticker_that_comes_late_moves_nothing_back(
+    back: StoreUnderTest, store: Store, clock: Clock
+) -> None:
+    store.add_schedule(new_schedule())
+    clock.to(TWO)
+    _, (seen,) = store.due_schedules()
+    clock.to(TWO + DAY)
+    tick(store)
+    rows = evaluation_rows(back.database)
+    assert store.tick_schedule(seen, (TWO,), None, TWO + DAY) is None
+    assert due_times(store) == TWO + 2 * DAY
+    assert evaluation_rows(back.database) == rows
+
+
+# ---- looking again and again
+
+
+class Clocked:
+    """A store whose next time is so many seconds away."""
+
+    def __init__(self, left: float | None, due: bool = False) -> None:
+        self.left = left
+        self.due = due
+
+    def due_schedules(self) -> tuple[datetime, list[ScheduleRecord]]:
+        if self.due:
+            raise DatabaseUnavailable("away")
+        return NOON, []
+
+    def seconds_to_next_tick(self) -> float | None:
+        return self.left
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"), [(None, 15.0), (3600.0, 15.0), (2.5, 2.502), (0.0, 0.002), (-9.0, 0.002)]
+)
+def test_it_looks_again_when_the_next_time_comes(left: float | None, seconds: float) -> None:
+    clocked: Any = Clocked(left)
+    assert seconds_to_next(clocked, 15.0) == pytest.approx(seconds)
+
+
+def test_a_database_that_is_away_is_not_asked_without_end() -> None:
+    clocked: Any = Clocked(0.001)
+    ticker = Ticker(clocked, 15.0, lambda: None)
+    ticker.look()
+    assert ticker.seconds < 1
+    clocked.due = True
+    with pytest.raises(DatabaseUnavailable):
+        ticker.look()
+    assert ticker.seconds == 15.0
 
 
 # ---- times that nobody was there for

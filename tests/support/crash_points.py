@@ -6,6 +6,7 @@ The product knows nothing of them: `arm` replaces a method in the process that i
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import signal
@@ -25,7 +26,8 @@ class Point:
     """A moment in the life of a job.
 
     Attributes:
-        method: of `JobFolder` or `Store`, or `os.link`; `create` is a file that is written.
+        method: of `JobFolder` or `Store`, or a function with its module; `create` is a file that
+            is written.
         when: `torn` (half of the first bytes are on the disk), `before` (for a file: all bytes
             are, its name is not) or `after` the effect, whose answer is lost.
         path: the first file whose path matches; None for methods without a path.
@@ -82,13 +84,23 @@ OF_A_SUBMIT = {
     "the job is in SQL": Point("insert_job", "after"),
 }
 
-POINTS = {**OF_A_JOB, **OF_A_RETRY, **OF_A_SUBMIT}
+_INSERT = "jobs.store.ticks.insert_evaluation"
+OF_A_TICK = {
+    "what is due was only looked at": Point("tick_schedule", "before"),
+    "the schedule is moved on, nothing is inserted": Point(_INSERT, "before"),
+    "the evaluation is inserted, not committed": Point(_INSERT, "after"),
+    "the tick is committed": Point("tick_schedule", "after"),
+}
+
+POINTS = {**OF_A_JOB, **OF_A_RETRY, **OF_A_SUBMIT, **OF_A_TICK}
 
 
 def arm(point: Point) -> None:
     """Let this process die there."""
-    if point.method == "os.link":
-        os.link = _dying_call(os.link, point)
+    module, _, function = point.method.rpartition(".")
+    if module:
+        found = importlib.import_module(module)
+        setattr(found, function, _dying_call(getattr(found, function), point))
         return
     owner: type = JobFolder if hasattr(JobFolder, point.method) else Store
     wrap = _dying_writer if point.method == "create" else _dying_call
