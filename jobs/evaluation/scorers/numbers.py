@@ -123,7 +123,7 @@ def _pattern(decimal: str) -> re.Pattern[str]:
     digits = rf"\d{{1,3}}(?:{thousands}\d{{3}})+(?!\d)|\d+"
     return re.compile(
         rf"""
-        (?<![\w{point}])
+        (?=[-+\u2212\\$\u20ac\u00a3\u00a5{point}\d\u00bc-\u00be\u2150-\u215e])(?<![\w{point}])
         (?P<sign>(?<![)\]}}])[-+\u2212])?
         (?:\\?[$\u20ac\u00a3\u00a5]\s?(?P<late>[-\u2212])?)?
         (?:
