@@ -33,16 +33,15 @@ def markdown() -> str:
     for view, names in columns().items():
         told = _told(view)
         parts.append(f"## {view}\n\n| column | type | |\n|---|---|---|")
-        parts += [f"| `{name}` | {' | '.join(told.get(name, ('', '')))} |" for name in names]
+        parts += [f"| `{name}` | {' | '.join(told[name])} |" for name in names]
         parts.append("")
     return "\n".join(parts)
 
 
 def _told(view: str) -> dict[str, tuple[str, str]]:
-    """Type and meaning of each column, by the page that promises them; of a new view, nothing."""
+    """Type and meaning of each column, by the page that promises them."""
     section = re.search(rf"^## {view}\n(.*?)^## ", POLLING.read_text("utf-8"), re.M | re.S)
-    if section is None:
-        return {}
+    assert section is not None, f"docs/polling.md does not tell of {view}"
     # Links as seen from reference/.
     text = re.sub(r"\]\((\w+\.md)", r"](../\1", section[1]).replace("](#", "](../polling.md#")
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|(.*)\|$", text, re.M)

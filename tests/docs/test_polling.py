@@ -28,7 +28,9 @@ from tests.support.polled import (
 )
 from tests.support.postgres import create_database, drop_database, drop_role
 
-RELATIONS = ("job_progress", "job_errors", "workers", "events")
+RELATIONS = (
+    "job_progress", "job_errors", "workers", "events", "evaluation_runs", "evaluation_metrics",
+)  # fmt: skip
 TYPES = {
     "text": {"text", "character varying"},
     "integer": {"integer", "bigint"},
@@ -138,6 +140,11 @@ def answers_cost(rows: list[dict[str, Any]]) -> None:
     assert row["generated"] == 6 + 3 + 7
 
 
+def answers_night_by_night(rows: list[dict[str, Any]]) -> None:
+    (row,) = rows
+    assert (row["verdict"], row["value"], row["low"], row["high"]) == ("passed", 0.9, 0.8, 0.95)
+
+
 def answers_who(rows: list[dict[str, Any]]) -> None:
     assert [row["event"] for row in rows] == ["submitted", "started"]
     assert all("@" in row["actor"] for row in rows)
@@ -156,6 +163,9 @@ ANSWERS = {
     "How much was done in the last hour": answers_last_hour,
     "Which workers are alive, and how busy are they": answers_alive,
     "What did the jobs of each model cost, and what came of it": answers_cost,
+    "How did the exact score of an evaluation go, night by night, and what did the gate say": (
+        answers_night_by_night
+    ),
     "Who did what to a job": answers_who,
     "How fast is all of it together": answers_together,
 }

@@ -21,11 +21,13 @@ from sqlalchemy import make_url, update
 from jobs.database import Database, upgrade
 from jobs.finalize import drive
 from jobs.records import Counts, DeviceTime, WorkerStatus
+from jobs.records.evaluations import Interval, ScoreRecord
 from jobs.sqltypes import database_now
 from jobs.storage import Storage
 from jobs.store import Store
 from jobs.tables import jobs, workers
 from tests.support.job_store import new_job
+from tests.support.made_evaluations import MadeEvaluations
 from tests.support.played_job import MODEL, PlayedJob, Window, add_job
 from tests.support.postgres import client_folder
 
@@ -177,14 +179,15 @@ def deployed(kind: str, url: str, place: Path) -> Iterator[Polled]:
         owner = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
         polled.run("psql", owner, "--quiet", "--set=ON_ERROR_STOP=1", "--command", ADMIN)
     try:
-        populate(polled.store, storage)
+        populate(database, storage)
         yield polled
     finally:
         database.close()
 
 
-def populate(store: Store, storage: Storage) -> None:
-    """A job of each fate, a worker, and one that was lost."""
+def populate(database: Database, storage: Storage) -> None:
+    """A job of each fate, a worker, one that was lost, and an evaluation."""
+    store = Store(database)
     store.register_worker(ALIVE, MODEL, 4, "0.1.0", WorkerStatus("starting"))
     store.register_worker(LOST, MISSPELT, 4, "0.1.0", WorkerStatus("starting"))
 
@@ -194,6 +197,10 @@ def populate(store: Store, storage: Storage) -> None:
     store.insert_job(new_job((1,), id="job_stuck", model=MISSPELT))
     store.insert_job(new_job((1,), id="job_failed", model="none"))
     store.fail_job("job_failed", "model_unavailable", "there is no such model")
+
+    MadeEvaluations(database, storage).add(
+        scores=[ScoreRecord("exact", "", "", 98, 2, 0.9, 0.8, 0.95, Interval.WILSON)]
+    )
 
     job = add_job(store, storage, [Window([[1, 0], [2, 3], [5, 4]], rejected=[6, 7])], JOB_ID)
     job.failing = {1}
