@@ -92,7 +92,24 @@ OF_A_TICK = {
     "the tick is committed": Point("tick_schedule", "after"),
 }
 
-POINTS = {**OF_A_JOB, **OF_A_RETRY, **OF_A_SUBMIT, **OF_A_TICK}
+OF_AN_EVALUATION = {
+    "the rows are noted": Point("note_dataset", "after"),
+    "the answering job is half written": Point("create", "torn", r"_input/v1\.parquet"),
+    "the answering job is not in SQL": Point("insert_job", "before"),
+    "the answering job is in SQL": Point("insert_job", "after"),
+    "the evaluation does not name its job": Point("move_evaluation", "before"),
+    "the evaluation names its job": Point("move_evaluation", "after"),
+}
+
+OF_ITS_SCORES = {
+    "all answers are there": Point("move_evaluation", "after"),
+    **_writing("a file of scores", r"scores-e"),
+    "the scores are not in SQL": Point("finish_evaluation", "before"),
+    "the scores are in SQL": Point("finish_evaluation", "after"),
+}
+
+OF_JOBS = {**OF_A_JOB, **OF_A_RETRY, **OF_A_SUBMIT}
+POINTS = {**OF_JOBS, **OF_A_TICK, **OF_AN_EVALUATION, **OF_ITS_SCORES}
 
 
 def arm(point: Point) -> None:

@@ -1,0 +1,263 @@
+"""`pagemill eval`: what people see of evaluations, and how the commands end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from jobs import finalize
+from jobs.cli import completion
+from jobs.database import Database
+from jobs.records.evaluations import EvaluationState
+from jobs.states import JobState
+from jobs.storage import Storage
+from jobs.store import Store
+from tests.support.command_line import CommandLine
+from tests.support.played_evaluation import (
+    ROWS,
+    Answering,
+    PlayedEvaluations,
+    right,
+    right_but,
+)
+from tests.support.played_job import MODEL
+
+FEW_WRONG, MANY_WRONG = right_but(1, 2), right_but(*range(1, 17))
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
+    monkeypatch.setattr("jobs.cli.evaluating.POLL_SECONDS", 0.02)
+    monkeypatch.setattr("jobs.cli.watching.POLL_SECONDS", 0.02)
+    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
+
+
+@pytest.fixture
+def played(cli: CommandLine) -> Iterator[PlayedEvaluations]:
+    with cli.store() as store:
+        rows = cli.home / "questions.jsonl"
+        played = PlayedEvaluations(store, cli.storage, cli.settings, rows)
+        played.write()
+        yield played
+
+
+@contextmanager
+def worker(cli: CommandLine, says: Callable[[int], str | None]) -> Iterator[None]:
+    """A worker that answers what is queued, beside the test."""
+    over = threading.Event()
+
+    def work() -> None:
+        database = Database(cli.settings.database_url)
+        store, storage = Store(database), Storage(cli.settings.storage_url)
+        while not over.is_set():
+            for job in store.list_jobs([JobState.QUEUED, JobState.IN_PROGRESS]):
+                Answering(store, storage, job.id, says=says).finish_all()
+                finalize.drive(store, storage, "w")
+            over.wait(0.02)
+        database.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def run(cli: CommandLine, *more: str, expect: int = 0) -> tuple[str, str]:
+    rows = str(cli.home / "questions.jsonl")
+    model = ("--model", MODEL, "--no-worker", "--scorer", "exact", "--slice", "topic")
+    return cli("eval", "run", rows, *model, *more, expect=expect)
+
+
+def test_run_shows_what_came_out(cli: CommandLine, played: PlayedEvaluations) -> None:
+    with worker(cli, FEW_WRONG):
+        out, err = run(cli)
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == ["scorer", "slice", "value", "95%", "interval", "rows", "missing"]
+    assert lines[1][:2] == ["exact", "0.9500"]
+    assert lines[2][:2] == ["topic=even", "0.9500"]
+    assert lines[-1] == ["verdict:", "ungated"]
+    assert "40 rows in 1 file" in err
+    (found,) = played.store.list_evaluations("questions")  # by the name of the file
+    assert f"pagemill eval scores {found.id}" in err
+
+
+def test_run_ends_by_the_gate(cli: CommandLine, played: PlayedEvaluations) -> None:
+    gate = ("--gate", "exact:drop<=0.1,p<0.05", "--name", "nightly")
+    with worker(cli, FEW_WRONG):
+        run(cli, *gate)
+    (first,) = played.store.list_evaluations("nightly")
+    cli("eval", "bless", first.id[:14])
+    with worker(cli, MANY_WRONG):
+        out, _ = run(cli, *gate, "--json", expect=10)
+    shape = json.loads(out)
+    assert (shape["verdict"], shape["comparisons"][0]["worse"]) == ("regressed", 14)
+    with worker(cli, lambda row: None if row == 3 else right(row)):
+        out, _ = run(cli, *gate, expect=11)
+    assert "1 of 40 rows has no score" in out
+    with worker(cli, lambda row: None if row == 3 else right(row)):
+        run(cli, *gate, "--allow-missing", "2.5%")
+
+
+def test_a_job_that_fails_is_no_regression(cli: CommandLine, played: PlayedEvaluations) -> None:
+    found = played.add()
+    played.drive()
+    job_id = played.store.evaluation(found.id).job_id or ""
+    played.store.fail_job(job_id, "model_unavailable", "there is no such model")
+    out, err = cli("eval", "wait", found.id, expect=12)
+    assert out == "verdict: failed\n"
+    assert "there is no such model [job_failed]" in err
+    cli("eval", "gate", found.id, expect=12)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--scorer", "exakt"), "did you mean exact"),
+        (("--target", "answer"), "no row of .* has a column 'answer'"),
+        (("--gate", "f1>=1"), "'f1', which is no scorer"),
+        (("--name", "not so good"), "--name is 'not so good'"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anything_is_queued(
+    cli: CommandLine, played: PlayedEvaluations, given: tuple[str, ...], said: str
+) -> None:
+    code = 65 if "--target" in given else 64
+    _, err = run(cli, *given, expect=code)
+    assert re.search(said, err)
+    assert played.store.list_evaluations() == []
+    assert played.store.list_jobs() == []
+
+
+def test_show_and_list(cli: CommandLine, played: PlayedEvaluations) -> None:
+    assert "no evaluations" in cli("eval", "list")[1]
+    first, second = played.run(FEW_WRONG), played.run(MANY_WRONG, "other")
+    played.store.bless(first.id)
+    out, _ = cli("eval", "list")
+    assert [line.split()[0] for line in out.splitlines()[1:]] == [second.id, first.id]
+    assert out.splitlines()[2].endswith("baseline")
+    assert "exact 0.950" in out
+    assert [e["id"] for e in cli.json("eval", "list", "other")] == [second.id]
+    assert cli.json("eval", "list", "--state", "failed") == []
+    out, _ = cli("eval", "show", first.id)
+    for said in (first.id, first.job_id or "", first.dataset_hash or "", "verdict: ungated"):
+        assert said in out
+    shape = cli.json("eval", "show", first.id)
+    assert (shape["blessed"], shape["scores"][0]["value"], shape["error"]) == (True, 0.95, None)
+    cli("eval", "show", "eval_nowhere", expect=66)
+
+
+def test_scores_of_each_row(cli: CommandLine, played: PlayedEvaluations, tmp_path: Path) -> None:
+    played.scorers = [{"scorer": "exact"}, {"scorer": "chrf"}]
+    ended = played.run(FEW_WRONG)
+    out, _ = cli("eval", "scores", ended.id)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["score.exact"] for row in rows[:4]] == [1.0, 0.0, 0.0, 1.0]
+    for ending in ("parquet", "csv"):
+        cli("eval", "scores", ended.id, "-o", str(tmp_path / f"s.{ending}"))
+    table = pq.read_table(tmp_path / "s.parquet")
+    assert table.num_rows == 40
+    assert "counts.chrf" not in table.schema.names
+    with open(tmp_path / "s.csv", newline="") as file:
+        assert next(csv.DictReader(file))["answer"] == "1"
+    open_one = played.add()
+    cli("eval", "scores", open_one.id, expect=75)
+
+
+def test_compare_shows_the_rows_that_changed(cli: CommandLine, played: PlayedEvaluations) -> None:
+    first, second = played.run(right_but(1, 5)), played.run(right_but(5, 6, 7))
+    shape = cli.json("eval", "compare", first.id, second.id)
+    assert (shape["before"], shape["after"]) == (first.id, second.id)
+    (scorer,) = shape["scorers"]
+    assert (scorer["pairs"], scorer["better"], scorer["worse"]) == (40, 1, 2)
+    changed = [(row["row_index"], row["after"]["score"]) for row in scorer["changed"]]
+    assert changed == [(6, 0), (7, 0), (1, 1)]
+    assert scorer["changed"][0]["before"] == {"score": 1, "answer": "7"}
+    out, _ = cli("eval", "compare", first.id, second.id, "--limit", "1")
+    assert "row 6  1 -> 0" in out
+    assert "row 7" not in out
+    assert "What is 6 + 1?" in out
+    played.scorers = [{"scorer": "f1"}]
+    third = played.run(right)
+    _, err = cli("eval", "compare", first.id, third.id, expect=64)
+    assert "no scorer of the same name" in err
+
+
+def test_gate_tells_by_its_exit_code(cli: CommandLine, played: PlayedEvaluations) -> None:
+    played.gate = {"rules": ["exact>=0.9"]}
+    passed, regressed = played.run(FEW_WRONG), played.run(MANY_WRONG)
+    out, _ = cli("eval", "gate", passed.id)
+    assert out.endswith("verdict: passed\n")
+    out, _ = cli("eval", "gate", regressed.id, "--json", expect=10)
+    assert json.loads(out)["findings"][0]["passed"] is False
+    open_one = played.add()
+    _, err = cli("eval", "gate", open_one.id, expect=75)
+    assert f"pagemill eval wait {open_one.id}" in err
+    played.store.cancel_evaluation(open_one.id)
+    out, _ = cli("eval", "gate", open_one.id, expect=12)
+    assert out == "verdict: none, it is cancelled\n"
+
+
+def test_cancel_ends_its_job(cli: CommandLine, played: PlayedEvaluations) -> None:
+    found = played.add()
+    played.drive()
+    for _ in range(2):
+        _, err = cli("eval", "cancel", found.id)
+        assert "cancelled" in err
+    job = played.store.job(played.store.evaluation(found.id).job_id or "")
+    assert job.state is JobState.CANCELLED
+    assert played.store.evaluation(found.id).state is EvaluationState.CANCELLED
+
+
+def test_wait_gives_up_in_time(cli: CommandLine, played: PlayedEvaluations) -> None:
+    found = played.add()
+    _, err = cli("eval", "wait", found.id, "--timeout", "0.3", expect=124)
+    assert "has not ended within 0.3 s" in err
+    # What could be done without a worker was.
+    assert played.store.evaluation(found.id).state is EvaluationState.ANSWERING
+    with worker(cli, right):
+        out, _ = cli("eval", "wait", found.id, "--json")
+    assert json.loads(out)["state"] == "completed"
+
+
+def test_delete_takes_the_scores_along(cli: CommandLine, played: PlayedEvaluations) -> None:
+    ended = played.run(right)
+    folder = cli.storage.root / "evaluations" / ended.id
+    assert folder.is_dir()
+    open_one = played.add()
+    cli("eval", "delete", ended.id, open_one.id, expect=75)
+    assert folder.is_dir()
+    out, _ = cli("eval", "delete", ended.id, "--json")
+    assert json.loads(out) == [{"id": ended.id}]
+    assert not folder.exists()
+    assert played.store.job(ended.job_id or "").published_version == 1  # jobs are kept
+    cli("eval", "show", ended.id, expect=66)
+
+
+def test_ids_and_names_are_completed(cli: CommandLine, played: PlayedEvaluations) -> None:
+    found = played.add("nightly")
+    assert completion.evaluation_ids(found.id[:10]) == [(found.id, "pending nightly")]
+    assert completion.evaluation_names("ni") == [("nightly", "a series of evaluations")]
+    assert completion.evaluation_names("x") == []
+
+
+def test_a_specification_can_be_a_file(cli: CommandLine, played: PlayedEvaluations) -> None:
+    shape: dict[str, Any] = played.spec()
+    path = cli.home / "spec.json"
+    path.write_text(json.dumps(shape))
+    with worker(cli, right):
+        out, _ = cli("eval", "run", "--spec", str(path), "--no-worker", "--json")
+    assert json.loads(out)["spec"]["slices"] == ["topic"]
+    assert len(ROWS) == json.loads(out)["dataset"]["rows"]
