@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from jobs.api.job import Job, RowFailure
     from jobs.api.listing import list_jobs
     from jobs.api.results import Results
-    from jobs.api.status import ChunkCounts, DeviceUse, Failure, JobStatus, RowCounts, TokenCounts
+    from jobs.api.status import (
+        ChunkCounts,
+        DeviceUse,
+        Failure,
+        JobStatus,
+        Notification,
+        RowCounts,
+        TokenCounts,
+    )
     from jobs.api.submitting import run, submit
     from jobs.errors import (
         BrokerError,
@@ -48,7 +56,8 @@ _HOMES = {
     "jobs.api.listing": ("list_jobs",),
     "jobs.api.results": ("Results",),
     "jobs.api.status": (
-        "ChunkCounts", "DeviceUse", "Failure", "JobStatus", "RowCounts", "TokenCounts",
+        "ChunkCounts", "DeviceUse", "Failure", "JobStatus", "Notification", "RowCounts",
+        "TokenCounts",
     ),
     "jobs.api.submitting": ("run", "submit"),
     "jobs.errors": (
@@ -64,7 +73,8 @@ _HOMES = {
 
 __all__ = [  # noqa: RUF022 (the first are those that most programs need)
     "submit", "run", "Job", "list_jobs", "JobStatus", "JobState", "Results", "RowFailure",
-    "RowCounts", "TokenCounts", "DeviceUse", "ChunkCounts", "Failure", "EventRecord", "Settings",
+    "RowCounts", "TokenCounts", "DeviceUse", "ChunkCounts", "Failure", "Notification",
+    "EventRecord", "Settings",
     "BrokerError", "DatabaseError", "DatabaseUnavailable", "InputError", "JobNotFound",
     "JobsError", "KeyReused", "OutputError", "OutputNotReady", "PackageMissing",
     "SettingsError", "StateConflict", "StorageError", "StorageUnavailable", "UsageError",

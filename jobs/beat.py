@@ -18,6 +18,7 @@ from jobs.deletion import finish_deletions
 from jobs.errors import SettingsError
 from jobs.evaluation.background import EvaluationDriver
 from jobs.housekeeping import EVERY_SECONDS, keep_house
+from jobs.notifications.delivering import Deliverer
 from jobs.periodic import Periodic
 from jobs.schedules.ticker import Ticker
 from jobs.settings import Settings
@@ -31,7 +32,7 @@ PATIENCE_SECONDS = 2.0  # with a database that does not answer, when it is time 
 
 
 class Beat:
-    """Mends leases and deadlines, finishes jobs, and looks at the clock for schedules.
+    """Mends leases and deadlines, finishes jobs, tells of their ends, and looks at the clock.
 
     Merging can take minutes, so it has its own thread, which is the caller's: a signal handler
     that raises ends it in the middle, and what is half written is removed.
@@ -63,6 +64,8 @@ class Beat:
         )
         self._ticker = Ticker(self._store, settings.sweep_seconds, self._evaluations.nudge)
         self._retention = settings.retention_seconds
+        deliverer = Deliverer(settings, self._store, storage)
+        self._teller = Periodic("notifications", settings.sweep_seconds, deliverer.deliver_due)
 
     def run(self) -> None:
         """Work until an exception is raised in this thread, as by a signal handler."""
@@ -71,6 +74,7 @@ class Beat:
         self._ticker.start()
         self._housekeeping.start()
         self._evaluations.start()
+        self._teller.start()
         try:
             self._finisher.run()
         finally:
@@ -78,6 +82,7 @@ class Beat:
             self._ticker.stop(PATIENCE_SECONDS)
             self._housekeeping.stop(PATIENCE_SECONDS)
             self._evaluations.stop(PATIENCE_SECONDS)
+            self._teller.stop(PATIENCE_SECONDS)
 
     def tend(self) -> None:
         """One round of everything that is quick."""
@@ -88,7 +93,8 @@ class Beat:
 
     def finish(self) -> None:
         """One round of merging windows, publishing jobs, and removing files of deleted ones."""
-        finalize.drive(self._store, self._storage, self._owner)
+        if finalize.drive(self._store, self._storage, self._owner):
+            self._teller.nudge()
         finish_deletions(self._store, self._storage)
 
     def keep_house(self) -> None:

@@ -211,7 +211,7 @@ def upgrade(url: str, on_wait: Tell | None = None) -> None:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -219,6 +219,8 @@ def _engine(url: URL) -> Engine:
         return create_engine(
             url,
             pool_pre_ping=True,
+            # Tracebacks quote statements; what is written there (prompts, URLs) is not theirs.
+            hide_parameters=True,
             # What our statements are written for, whatever the default of the database is: they
             # lock the rows that they decide upon. Where the default is stricter, busy workers
             # would be refused again and again.

@@ -18,6 +18,8 @@ EVERY_SECONDS = 3600.0
 def keep_house(store: Store, storage: Storage, retention_seconds: float | None) -> None:
     """Delete what ended long ago, orphans, and what was said of workers and jobs long gone.
 
+    Notifications that were dealt with long ago go, too.
+
     Workers and beats do it every hour; all of it may be done by several at once.
 
     Raises:
@@ -25,6 +27,7 @@ def keep_house(store: Store, storage: Storage, retention_seconds: float | None) 
     """
     store.prune_workers()
     store.prune_events()
+    store.prune_notifications()
     if retention_seconds is not None:
         for job in store.jobs_that_ended(retention_seconds):
             delete_old(store, job.id, retention_seconds)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jobs.records import Counts, DeviceTime, JobRecord
+if TYPE_CHECKING:
+    from jobs.records import Counts, DeviceTime, JobRecord
 
 
 def job_json(job: JobRecord, output: str | None) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs.scrubbing import scrub_logs
-from jobs.settings import urls_in_env
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 # What a record has by itself; everything else came through `extra=`.
@@ -31,7 +30,7 @@ def configure_logging(process: str, *, as_json: bool = False, level: str = "info
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(process) if as_json else logging.Formatter(_TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    scrub_logs(urls_in_env())
+    scrub_logs()
     logging.captureWarnings(True)
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""The last sieve: whatever a process writes has lost the secrets of the URLs that it was given.
+"""The last sieve: whatever a process writes has lost the secrets that it was given.
 
 Messages of ours name a URL without its secrets. A traceback holds what a driver or a client said
 before that, and a log holds lines of libraries: these go through here.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterable
+from typing import Self
 
-from jobs.shown_urls import scrubbed
+from jobs.settings import urls_in_env, words_in_env
+from jobs.shown_urls import HIDDEN, scrubbed
 
 
 class Sieve:
@@ -18,14 +20,23 @@ class Sieve:
 
     Args:
         urls: also lists of URLs, such as those of several sentinels.
+        words: secrets that are no URLs.
     """
 
-    def __init__(self, urls: Iterable[str]) -> None:
+    def __init__(self, urls: Iterable[str], words: Iterable[str] = ()) -> None:
         self._urls = tuple(urls)
+        self._words = sorted(words, key=len, reverse=True)  # one may hold another
+
+    @classmethod
+    def of_env(cls, *urls: str) -> Self:
+        """For whatever is secret in the environment of this process, and in these URLs."""
+        return cls((*urls_in_env(), *urls), words_in_env())
 
     def __call__(self, text: str) -> str:
         for url in self._urls:
             text = scrubbed(text, url)
+        for word in self._words:
+            text = text.replace(word, HIDDEN)
         return text
 
 
@@ -57,9 +68,9 @@ class SievingFormatter(logging.Formatter):
         return self._formatter.format(shown)
 
 
-def scrub_logs(urls: Iterable[str]) -> None:
+def scrub_logs() -> None:
     """Put a sieve before all handlers of the root logger."""
-    sieve = Sieve(urls)
+    sieve = Sieve.of_env()
     for handler in logging.getLogger().handlers:
         handler.setFormatter(SievingFormatter(handler.formatter or logging.Formatter(), sieve))
 

@@ -21,6 +21,9 @@ from jobs.reading.unpacking import MAX_UNPACKED_BYTES
 
 MEMORY_BROKER = "memory://localhost"
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+# Of a host that may be told, an address, or all hosts of a domain.
+_HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:]*:[0-9a-f:.]*")
+_SHORTEST_SECRET = 16
 _PERIODS = (
     "lease_seconds",
     "sweep_seconds",
@@ -51,6 +54,10 @@ class Settings:
         max_unpacked_bytes: a compressed or Parquet input that becomes larger than this, and than
             ten times its stored size, is refused.
         retention_seconds: jobs that ended so long ago are deleted; None keeps them for ever.
+        webhook_secret: what is told to URLs is signed with it; with several, and spaces between
+            them, with each, so that it can be changed.
+        webhook_hosts: the only hosts that may be told, with commas between them; `*.example.com`
+            is every host below that. Any may if there are none.
         default_database: no database was named: it is the SQLite file in the user's data
             folder, which pagemill makes by itself.
     """
@@ -66,6 +73,8 @@ class Settings:
     engine_timeout_seconds: float = 300.0
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES
     retention_seconds: float | None = None
+    webhook_secret: str = field(default="", repr=False)
+    webhook_hosts: tuple[str, ...] = ()
     default_database: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +87,18 @@ class Settings:
         for name in _PERIODS:
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} is {getattr(self, name)}; it must be over 0")
+        for secret in self.webhook_secrets:
+            if len(secret) < _SHORTEST_SECRET:
+                raise SettingsError(
+                    f"PAGEMILL_WEBHOOK_SECRET has {len(secret)} characters; use "
+                    f"{_SHORTEST_SECRET} at least, such as those of `openssl rand -hex 32`"
+                )
+        for host in self.webhook_hosts:
+            if not _HOST.fullmatch(host):
+                raise SettingsError(
+                    f"PAGEMILL_WEBHOOK_HOSTS names {host!r}; it must be names of hosts, without "
+                    "scheme, port and path, such as hooks.example.com,*.internal.example.com"
+                )
         if self.max_unpacked_bytes <= 0:
             raise SettingsError(
                 f"max_unpacked_bytes is {self.max_unpacked_bytes}; it must be over 0"
@@ -105,6 +126,8 @@ class Settings:
             storage_url=env.get("PAGEMILL_STORAGE_URL") or str(data / "storage"),
             queue=env.get("PAGEMILL_QUEUE") or "pagemill",
             retention_seconds=_retention(env.get("PAGEMILL_RETENTION")),
+            webhook_secret=env.get("PAGEMILL_WEBHOOK_SECRET") or "",
+            webhook_hosts=_hosts(env.get("PAGEMILL_WEBHOOK_HOSTS") or ""),
             default_database=not env.get("PAGEMILL_DATABASE_URL"),
             max_unpacked_bytes=_bytes(env, "PAGEMILL_MAX_UNPACKED_BYTES", MAX_UNPACKED_BYTES),
             **periods,
@@ -126,7 +149,13 @@ class Settings:
             "PAGEMILL_RETENTION": ""
             if self.retention_seconds is None
             else f"{self.retention_seconds:f}s",
+            "PAGEMILL_WEBHOOK_SECRET": self.webhook_secret,
+            "PAGEMILL_WEBHOOK_HOSTS": ",".join(self.webhook_hosts),
         }
+
+    @property
+    def webhook_secrets(self) -> tuple[str, ...]:
+        return tuple(self.webhook_secret.split())
 
     @property
     def has_broker(self) -> bool:
@@ -141,6 +170,15 @@ class Settings:
 def urls_in_env(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Every URL that the environment holds, and whose secrets nobody may be shown."""
     return tuple(value for value in env.values() if "://" in value)
+
+
+def words_in_env(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Secrets of the environment that are no URLs, and that nobody may be shown."""
+    return tuple((env.get("PAGEMILL_WEBHOOK_SECRET") or "").split())
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(host for host in (one.strip().lower() for one in text.split(",")) if host)
 
 
 def _retention(text: str | None) -> float | None:

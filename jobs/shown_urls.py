@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from urllib.parse import quote, quote_plus, unquote, unquote_plus
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 HIDDEN = "***"
 ENCODE_PASSWORDS = (
@@ -37,6 +37,7 @@ _LOCAL = frozenset({"file", "sqlite", "sqlite+pysqlite"})
 _SERVERS = re.compile(r"(postgres|redis|sentinel|amqp|mysql|mariadb)", re.IGNORECASE)
 # Their user names are often tokens.
 _WEB = frozenset({"http", "https"})
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 
 
 def without_password(url: str) -> str:
@@ -66,6 +67,25 @@ def without_password(url: str) -> str:
 def shown_input(given: str) -> str:
     """An input that may be shown and stored: a path as it is, a URI without passwords."""
     return without_password(given) if "://" in given else given
+
+
+def shown_webhook(url: str) -> str:
+    """A URL to which something is told: only its scheme and host.
+
+    Those of many services are secrets as they are, in their paths.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return HIDDEN
+    # An @ after the host: a / in the password may have made a host of the user's name.
+    if parts.scheme not in _WEB or not _HOST.fullmatch(host) or "@" in url.rpartition(host)[2]:
+        return HIDDEN
+    host = f"[{host}]" if ":" in host else host
+    path = parts.path.strip("/") or parts.query or parts.fragment
+    shown = f"{host}:{port}" if port else host
+    return f"{parts.scheme}://{shown}/{HIDDEN if path else ''}"
 
 
 def each_url(urls: str) -> list[str]:

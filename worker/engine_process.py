@@ -129,13 +129,16 @@ def _signal_name(number: int) -> str:
 
 
 def _without_credentials() -> dict[str, str]:
-    """This process's environment without what opens the database and the broker.
+    """This process's environment without what opens the database and the broker, or signs for us.
 
-    The engine reads files of models that come from elsewhere, and needs neither.
+    The engine reads files of models that come from elsewhere, and needs none of it.
     """
     return {name: value for name, value in os.environ.items() if name not in _CREDENTIALS}
 
 
 _CREDENTIALS = frozenset(
-    {"PAGEMILL_DATABASE_URL", "PAGEMILL_BROKER_URL", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE"}
+    {
+        *("PAGEMILL_DATABASE_URL", "PAGEMILL_BROKER_URL", "PAGEMILL_WEBHOOK_SECRET"),
+        *("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE"),
+    }
 )

@@ -54,6 +54,7 @@ class WorkerCollector(Collector):
         yield from _engine(snapshot)
         yield from _work(snapshot)
         yield from _heartbeat(snapshot)
+        yield from _notifications(snapshot)
 
 
 def _about(snapshot: Snapshot, model: str) -> Iterator[Metric]:
@@ -167,6 +168,22 @@ def _heartbeat(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield _counter(
         "pagemill_heartbeat_failures", "Heartbeats that failed", snapshot.heartbeat_failures
+    )
+
+
+def _notifications(snapshot: Snapshot) -> Iterator[Metric]:
+    yield _counter(
+        "pagemill_notifications", "Notifications that URLs have taken", snapshot.notified
+    )
+    yield _counter(
+        "pagemill_notification_failures",
+        "Attempts to tell a URL that were in vain",
+        snapshot.notification_failures,
+    )
+    yield _counter(
+        "pagemill_notifications_given_up",
+        "Notifications that are not tried again",
+        snapshot.notifications_given_up,
     )
 
 

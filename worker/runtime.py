@@ -8,6 +8,7 @@ import threading
 from engine.messages import Ready
 from jobs import finalize
 from jobs.errors import DatabaseError
+from jobs.notifications.delivering import Deliverer
 from jobs.periodic import Periodic
 from jobs.records import ChunkLease
 from jobs.storage import Storage
@@ -79,7 +80,12 @@ class Worker:
             store, self.id, options.model, options.concurrency, lambda: self.look().status()
         )
         self._heartbeat = Periodic("heartbeat", settings.heartbeat_seconds, self._beat)
+        self._deliverer = Deliverer(settings, store, storage)
+        self._teller = Periodic(
+            "notifications", settings.sweep_seconds, self._deliverer.deliver_due
+        )
         self._others = (
+            self._teller,
             Periodic(
                 "spooler", settings.spool_seconds, lambda: self._saver.save_due(self._workload.runs)
             ),
@@ -102,6 +108,7 @@ class Worker:
 
     def close(self) -> None:
         """End the engine and the threads, and say so; chunks must have been left before."""
+        self._deliverer.leave()
         for periodic in self._others:
             periodic.stop()
         self._bridge.close()
@@ -130,6 +137,9 @@ class Worker:
             work=self._workload.totals(),
             heartbeat_age=self._heartbeat.age,
             heartbeat_failures=self._heartbeat.failures,
+            notified=self._deliverer.delivered,
+            notification_failures=self._deliverer.failures,
+            notifications_given_up=self._deliverer.given_up,
         )
 
     def hand_back(self) -> None:
@@ -155,8 +165,10 @@ class Worker:
     def _work_on(self, lease: ChunkLease) -> None:
         outcome = Attempt(self._means(), lease).run()
         self._workload.count(outcome)
-        if outcome is not Outcome.FAILED:
-            finalize.drive(self.store, self.storage, self.id, lease.job_id)
+        if outcome is Outcome.FAILED:
+            return
+        if finalize.drive(self.store, self.storage, self.id, lease.job_id):
+            self._teller.nudge()
 
     def _means(self) -> Means:
         assert self._ready is not None

@@ -31,6 +31,9 @@ class Snapshot:
         rows_blamed: rows that were found to kill engines.
         tokens_per_second: generated tokens, over the last ten seconds or so.
         heartbeat_age: seconds since a heartbeat succeeded.
+        notified: notifications that it sent, and that were taken.
+        notification_failures: attempts to send one that were in vain.
+        notifications_given_up: those of them that were the last.
     """
 
     state: WorkerState
@@ -45,6 +48,9 @@ class Snapshot:
     work: WorkloadTotals
     heartbeat_age: float
     heartbeat_failures: int
+    notified: int = 0
+    notification_failures: int = 0
+    notifications_given_up: int = 0
 
     @property
     def prefix_cache_hit_ratio(self) -> float:

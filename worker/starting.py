@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from engine.logs import configure_logging
 from jobs.errors import JobsError
 from jobs.scrubbing import scrub_logs
-from jobs.settings import urls_in_env
 from worker.engine_process import EngineProcess
 from worker.errors import WorkerError
 from worker.options import WorkerOptions
@@ -43,6 +42,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def _configure_logging(options: WorkerOptions) -> None:
     configure_logging(options.log_format, process="worker", level=options.log_level)
-    scrub_logs(urls_in_env())
+    scrub_logs()
     for noisy in ("alembic", "celery", "httpx", "kombu"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

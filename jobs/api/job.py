@@ -137,7 +137,8 @@ class Job:
                 raise WaitTimedOut(
                     f"job {self.id} has not ended within {timeout:g} s; {self._why(deployment)}"
                 )
-            return status_of(ended, deployment.storage)
+            deployment.tell_urls(ended.job)
+            return self._status(deployment)
 
     def results(self, version: int | None = None, partial: bool = False) -> Results:
         """The answers, in the order of the input.

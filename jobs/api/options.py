@@ -69,6 +69,7 @@ class SubmitArguments(SamplingArguments, total=False):
     priority: int | None
     deadline: str | timedelta | datetime | None
     idempotency_key: str | None
+    notify: str | Sequence[str] | None
     row_timeout: float | None
     strict: bool | None
     chat_template_kwargs: Mapping[str, Any] | str | None

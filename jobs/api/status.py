@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,30 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Notification:
+    """The end of a job, told to a URL (docs/webhooks.md).
+
+    Attributes:
+        id: what the receiver gets as `Pagemill-Delivery`.
+        url: only its scheme and host; the rest may be a secret.
+        state: `pending`, `delivered` or `failed`, which is given up.
+        error: why the last attempt was in vain.
+        next_at: when it is tried again, while it is pending.
+    """
+
+    id: str
+    subject: str
+    event: str
+    url: str
+    state: str
+    attempts: int
+    error: str | None
+    created_at: datetime
+    next_at: datetime | None
+    delivered_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """A job at one moment; docs/cli.md tells of each field (`status --json`).
 
@@ -83,6 +108,8 @@ class JobStatus:
         output: folder of the newest published version.
         waiting_for: what it waits for, in words: a worker, a disk; None while it goes on.
         error: why it failed as a whole; rows have errors of their own (`Job.errors`).
+        notify: hosts of the URLs that are told its end.
+        notifications: what became of that, once it has ended.
     """
 
     id: str
@@ -112,6 +139,8 @@ class JobStatus:
     deadline_at: datetime | None
     paused_at: datetime | None
     cancel_requested_at: datetime | None
+    notify: tuple[str, ...]
+    notifications: tuple[Notification, ...]
 
     @property
     def ended(self) -> bool:
@@ -136,8 +165,19 @@ def status_of(progress: JobProgress, storage: Storage) -> JobStatus:
         "device": DeviceUse(**shape["device"]),
         "chunks": ChunkCounts(**shape["chunks"]),
         "error": None if shape["error"] is None else Failure(**shape["error"]),
+        "notify": tuple(shape["notify"]),
+        "notifications": tuple(map(_notification, shape["notifications"])),
     }
     for field in dataclasses.fields(JobStatus):
         if field.name.endswith("_at"):
             shape[field.name] = getattr(progress.job, field.name)
     return JobStatus(**{field.name: shape[field.name] for field in dataclasses.fields(JobStatus)})
+
+
+def _notification(shape: Mapping[str, Any]) -> Notification:
+    times = {
+        name: None if shape[name] is None else datetime.fromisoformat(shape[name])
+        for name in shape
+        if name.endswith("_at")
+    }
+    return Notification(**{**shape, **times})

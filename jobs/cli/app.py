@@ -20,6 +20,7 @@ from jobs.cli import (
     gc,
     listing,
     logs,
+    notifications,
     pause,
     pull,
     report,
@@ -92,6 +93,7 @@ app.command("tail")(tail.tail)
 app.command("logs")(logs.logs)
 app.command("errors")(errors.errors)
 app.command("events")(events.events)
+app.command("notifications")(notifications.notifications)
 app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)

@@ -23,6 +23,8 @@ def cancel(job_id: JobId, as_json: Json = False) -> None:
         if not job.state.terminal:
             deployment.settle(job.id)
             job = store.job(job.id)
+        if job.state.terminal:
+            deployment.tell_urls(job)
         if as_json:
             print_status(deployment, job.id)
         if job.state.terminal:

@@ -15,6 +15,7 @@ from jobs.cli.console import note
 from jobs.errors import BrokerError, DatabaseError
 
 if TYPE_CHECKING:
+    from jobs.records import JobRecord
     from jobs.settings import Settings
     from jobs.storage import Storage
     from jobs.store import Store
@@ -45,6 +46,30 @@ class Deployment:
 
         mend(self.store)
         finalize.drive(self.store, self.storage, self.owner, job_id)
+
+    def tell_urls(self, job: JobRecord) -> None:
+        """Tell the end of a job to its URLs, if nobody has; whatever comes of it is only told.
+
+        Who goes on with those that do not take it is a beat, or a worker.
+        """
+        if not job.notify_urls:
+            return
+        from jobs.notifications.delivering import Deliverer
+        from jobs.shown_urls import shown_webhook
+        from jobs.store.notifications import subject_of
+
+        try:
+            Deliverer(self.settings, self.store, self.storage).deliver_due(subject_of(job))
+            told = self.store.progress(job.id).notifications
+        except Exception as error:  # what was done to the job is done, whatever this comes to
+            self.tell(f"The end of job {job.id} could not be told to its URLs: {error}")
+            return
+        for one in told:
+            if one.error is not None:
+                self.tell(
+                    f"{shown_webhook(one.url)} has not taken the notification {one.id}: "
+                    f"{one.error}; `pagemill notifications {job.id}` shows what becomes of it"
+                )
 
     def wake(self, model: str, lost: bool = False) -> None:
         """Send the first wake-ups for queued chunks; the sweepers of the workers send the rest.

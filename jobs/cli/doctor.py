@@ -110,7 +110,5 @@ def _show(shown: Console, finding: Finding) -> None:
 def _without_secrets(finding: Finding) -> Finding:
     """Drivers and libraries may quote the URLs that they were given."""
     from jobs.scrubbing import Sieve
-    from jobs.settings import urls_in_env
 
-    sieve = Sieve(urls_in_env())
-    return dataclasses.replace(finding, found=sieve(finding.found))
+    return dataclasses.replace(finding, found=Sieve.of_env()(finding.found))

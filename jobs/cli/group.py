@@ -86,10 +86,9 @@ def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackTy
 def _traceback(error: BaseException) -> str:
     """Of this error and those behind it, which may quote a URL with its password."""
     from jobs.scrubbing import Sieve
-    from jobs.settings import urls_in_env
 
     text = "".join(traceback.format_exception(error)).rstrip()
-    return Sieve((*urls_in_env(), *(word for word in sys.argv if "://" in word)))(text)
+    return Sieve.of_env(*(word for word in sys.argv if "://" in word))(text)
 
 
 def _stdout_failed(error: OSError) -> int:

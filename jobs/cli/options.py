@@ -87,6 +87,14 @@ class SubmitOptions(SamplingOptions):
         str | None,
         typer.Option(metavar="KEY", help="Submitting again with the same key gives the same job."),
     ] = None
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Where the end of the job is told, by a POST; repeatable, up to 5.",
+            show_default=False,
+        ),
+    ] = None
     row_timeout: Annotated[
         float | None,
         typer.Option(

@@ -76,6 +76,7 @@ def run(
         note(summary(job))
         if job.published_version is not None:
             _deliver(deployment, job, target)
+        deployment.tell_urls(job)
         raise typer.Exit(exit_code(job))
 
 

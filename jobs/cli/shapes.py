@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from jobs import layout
 from jobs.cli.console import duration, plural
 from jobs.cli.device_use import device_sentence
-from jobs.job_shape import device_json, job_json, rows_json, tokens_json
+from jobs.job_shape import device_json, job_json, rows_json, time_json, tokens_json
+from jobs.shown_urls import shown_webhook
 from jobs.states import HAS_WORK, JobState
 
 if TYPE_CHECKING:
     from jobs.cli.deployment import Deployment
     from jobs.records import Counts, JobProgress, JobRecord
+    from jobs.records.evaluations import NotificationRecord
     from jobs.storage import Storage
 
 
@@ -30,6 +32,8 @@ def progress_json(progress: JobProgress, storage: Storage) -> dict[str, Any]:
     shape["device"] = device_json(progress.counts, progress.device)
     shape["chunks"] |= {"running": progress.chunks_running, "done": progress.chunks_done}
     shape["workers_alive"] = progress.workers_alive
+    shape["notify"] = [shown_webhook(url) for url in progress.job.notify_urls]
+    shape["notifications"] = [notification_json(told) for told in progress.notifications]
     if lacks_worker(progress):
         shape["waiting_for"] = f"a worker of {progress.job.model}{how_the_last_ended(progress)}"
     return shape
@@ -39,6 +43,22 @@ def print_status(deployment: Deployment, job_id: str) -> None:
     """Print what `status --json` prints of a job now."""
     shape = progress_json(deployment.store.progress(job_id), deployment.storage)
     print(json.dumps(shape), flush=True)
+
+
+def notification_json(told: NotificationRecord) -> dict[str, Any]:
+    """What became of telling something to a URL; of that, only the host is shown."""
+    return {
+        "id": told.id,
+        "subject": told.subject,
+        "event": told.event,
+        "url": shown_webhook(told.url),
+        "state": told.state.value,
+        "attempts": told.attempts,
+        "error": told.error,
+        "created_at": time_json(told.created_at),
+        "next_at": time_json(told.next_at) if told.state == "pending" else None,
+        "delivered_at": time_json(told.delivered_at),
+    }
 
 
 def lacks_worker(progress: JobProgress) -> bool:

@@ -10,6 +10,7 @@ import typer
 from jobs.cli.console import note, say
 from jobs.cli.deployment import opened
 from jobs.cli.device_use import device_use
+from jobs.cli.notifications import fate
 from jobs.cli.options import JobId, Json
 from jobs.cli.panel import panel_display
 from jobs.cli.shapes import cached_share, output_path, progress_json, shown_state
@@ -20,6 +21,7 @@ from jobs.cli.watching import (
     telling_why_it_waits,
 )
 from jobs.ctrl_c import INTERRUPTED
+from jobs.shown_urls import shown_webhook
 
 if TYPE_CHECKING:
     from jobs.records import JobProgress
@@ -64,6 +66,13 @@ def status(
             print(json.dumps(progress_json(progress, storage)))
         else:
             say(_described(progress, storage, no_worker(deployment, progress)))
+
+
+def tells(progress: JobProgress) -> list[str]:
+    """The URLs that are told the end, and what became of it: `https://host/***: delivered`."""
+    if not progress.notifications:
+        return [f"{shown_webhook(url)}, once it has ended" for url in progress.job.notify_urls]
+    return [f"{shown_webhook(told.url)}: {fate(told)}" for told in progress.notifications]
 
 
 def _json_lines(storage: Storage) -> Display:
@@ -120,6 +129,8 @@ def _described(progress: JobProgress, storage: Storage, trouble: str | None) -> 
         line("workers", trouble or f"{progress.workers_alive:,} alive")
     line("version", f"{job.version} (published: {job.published_version or 'none yet'})")
     line("output", output_path(job, storage))
+    for told in tells(progress):
+        line("tells", told)
     for name in ("created", "started", "finished", "deadline", "paused"):
         moment = getattr(job, f"{name}_at")
         line(name, moment and moment.astimezone().isoformat(" ", "seconds"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -59,16 +60,18 @@ def queue_job(
     Raises:
         JobsError: the input or the options are refused; nothing is left behind.
     """
+    from jobs.notifications.urls import checked_urls
     from jobs.orphans import claim_for_submit
     from jobs.submission import prepare
 
+    urls = checked_urls(submission.notify_urls, deployment.settings.webhook_hosts)
     if Path(submission.model).is_absolute() and not os.path.exists(submission.model):
         deployment.tell(
             f"Warning: there is no model {submission.model} on this machine; only a worker on a "
             "machine that has it can answer the job"
         )
     new = prepare(
-        submission,
+        dataclasses.replace(submission, notify_urls=urls),
         deployment.storage,
         progress,
         in_use=bool(deployment.store.list_jobs(limit=1)),
@@ -136,6 +139,7 @@ def read_submission(options: SubmitOptions, now: Callable[[], datetime]) -> Subm
         kind=options.kind,
         pooling=options.pooling or "last",
         normalize=not options.no_normalize,
+        notify_urls=options.notify or [],
         input_format=None if options.format is None else options.format.value,
         **optional,
     )

@@ -53,6 +53,8 @@ def wait(
         except KeyboardInterrupt:
             note(f"Not waiting any more; job {job_id} goes on (`pagemill cancel {job_id}` ends it)")
             raise typer.Exit(INTERRUPTED) from None
+        if ended is not None:
+            deployment.tell_urls(ended.job)
         if as_json:
             print_status(deployment, job_id)
         if ended is None:

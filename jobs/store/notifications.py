@@ -108,6 +108,23 @@ def listed(
     return [_notification(row) for row in connection.execute(query.limit(limit))]
 
 
+def notification(connection: Connection, notification_id: str) -> NotificationRecord:
+    """The one of that id.
+
+    Raises:
+        NotificationNotFound: there is none.
+    """
+    row = connection.execute(
+        select(notifications).where(notifications.c.id == notification_id)
+    ).one_or_none()
+    if row is None:
+        raise NotificationNotFound(
+            f"there is no notification {notification_id!r}; `pagemill notifications` shows those "
+            "there are"
+        )
+    return _notification(row)
+
+
 def is_due(connection: Connection, subject: str | None) -> bool:
     """Whether there is something to send now."""
     return connection.scalar(select(notifications.c.id).where(*_due(subject)).limit(1)) is not None
@@ -139,8 +156,7 @@ def claim(connection: Connection, subject: str | None, seconds: float) -> Notifi
             .values(attempts=due.attempts + 1, next_at=database_now(seconds))
         )
         if claimed.rowcount == 1:
-            row = select(notifications).where(notifications.c.id == due.id)
-            return _notification(connection.execute(row).one())
+            return notification(connection, due.id)
         # Another process was faster; it sends this one.
 
 
@@ -199,23 +215,7 @@ def send_again(connection: Connection, notification_id: str) -> NotificationReco
             delivered_at=None,
         )
     )
-    row = connection.execute(
-        select(notifications).where(notifications.c.id == notification_id)
-    ).one_or_none()
-    if row is None:
-        raise NotificationNotFound(
-            f"there is no notification {notification_id!r}; `pagemill notifications` shows those "
-            "there are"
-        )
-    return _notification(row)
-
-
-def count_failed(connection: Connection) -> int:
-    """How many were given up, and are still known."""
-    given_up = notifications.c.state == NotificationState.FAILED
-    return connection.execute(
-        select(func.count()).select_from(notifications).where(given_up)
-    ).scalar_one()
+    return notification(connection, notification_id)
 
 
 def prune(connection: Connection) -> int:

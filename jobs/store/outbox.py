@@ -58,10 +58,14 @@ class Outbox:
         with self._database.read() as connection:
             return notifications.listed(connection, about, failed, limit)
 
-    def failed_notifications(self) -> int:
-        """How many were given up, and are still known."""
+    def notification(self, notification_id: str) -> NotificationRecord:
+        """The one of that id.
+
+        Raises:
+            NotificationNotFound: there is none.
+        """
         with self._database.read() as connection:
-            return notifications.count_failed(connection)
+            return notifications.notification(connection, notification_id)
 
     def send_again(self, notification_id: str) -> NotificationRecord:
         """Have a notification sent at once, whatever became of it before.

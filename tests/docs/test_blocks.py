@@ -51,6 +51,7 @@ ELSEWHERE = {
     ("docs/polling.md", "python"): "tests/docs/test_polling.py::test_python",
     ("docs/polling.md", "sql"): "tests/docs/test_polling.py::test_sql",
     ("docs/python.md", "python"): "tests/docs/test_python.py::test_the_page_runs_as_written",
+    ("docs/webhooks.md", "python"): "tests/docs/test_webhooks.py::test_what_is_told_is_taken",
     ("docs/servers.md", "sql"): "tests/jobs/test_database_rights.py::"
     "test_the_rights_of_the_page_suffice",
 }

@@ -63,6 +63,8 @@ def play_one_chunk(cli: CommandLine, job: Job) -> None:
 
 def as_printed(status: JobStatus) -> dict[str, Any]:
     def plain(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return list(value)
         return value.isoformat() if isinstance(value, datetime) else value
 
     return {name: plain(value) for name, value in dataclasses.asdict(status).items()}

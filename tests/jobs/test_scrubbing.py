@@ -104,7 +104,8 @@ def test_the_engine_has_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         raise InterruptedError
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    for name in ("PAGEMILL_DATABASE_URL", "PAGEMILL_BROKER_URL", "PGPASSWORD"):
+    credentials = ("DATABASE_URL", "BROKER_URL", "WEBHOOK_SECRET")
+    for name in (*(f"PAGEMILL_{one}" for one in credentials), "PGPASSWORD"):
         monkeypatch.setenv(name, URL)
     with pytest.raises(InterruptedError):
         EngineProcess({})
