@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 MAX_NOTE = 200  # characters
@@ -47,6 +47,26 @@ class Score:
 
     value: float | None
     note: str | None = None
+
+
+def without_thoughts(row: ScoredRow) -> ScoredRow:
+    """A row whose answer is what the model says once it has thought."""
+    answer = row.answer
+    if answer is None or "think>" not in answer:
+        return row
+    return replace(row, answer=after_thoughts(answer))
+
+
+def after_thoughts(text: str) -> str:
+    """What a model says after it has thought, as many models do aloud.
+
+    The thoughts end at the last `</think>`; the template of some models begins them, so that there
+    is no `<think>` in the text. Thoughts without an end are thoughts alone.
+    """
+    _, end, said = text.rpartition("</think>")
+    if end:
+        return said.lstrip()
+    return "" if text.lstrip().startswith("<think>") else text
 
 
 def missing(why: str) -> Score:

@@ -19,7 +19,7 @@ LEVEL = 0.95
 RESAMPLES = 2_000
 _AT_ONCE = 1 << 21  # numbers that are drawn at a time: 16 MiB
 _EXACT = 1_000  # changed rows whose tail is summed in whole numbers
-_FEW = 4_096  # distinct values
+_COST = 5  # of how often a value is drawn, against one row that is
 
 
 class Range(NamedTuple):
@@ -157,7 +157,7 @@ def _means(values: Floats, seed: int) -> Floats:
         raise ValueError("there are no values to draw from")
     random = np.random.default_rng(seed)
     distinct, times = np.unique(values, return_counts=True)
-    few = len(distinct) <= _FEW and 2 * len(distinct) <= len(values)
+    few = _COST * len(distinct) <= len(values)
     drawn = _by_counts if few else _by_rows
     at_once = max(1, _AT_ONCE // (len(distinct) if few else len(values)))
     pieces = []

@@ -140,11 +140,13 @@ def means_of_all_resamples(values: list[float]) -> list[float]:
     return [sum(drawn) / len(values) for drawn in itertools.product(values, repeat=len(values))]
 
 
-@pytest.mark.parametrize(
-    "values", [[0.0, 0.1, 0.5, 0.9, 1.0], [0.0, 0.0, 1.0, 1.0, 0.5, 0.5]], ids=["rows", "counts"]
-)
-def test_the_drawn_means_are_those_of_all_resamples(values: list[float]) -> None:
-    """Both ways to draw: few values that repeat, and values that are all different."""
+@pytest.mark.parametrize("values", [[0.0, 0.1, 0.5, 0.9, 1.0], [0.0, 0.0, 1.0, 1.0, 0.5, 0.5]])
+@pytest.mark.parametrize("cost", [0, 99], ids=["counts", "rows"])
+def test_the_drawn_means_are_those_of_all_resamples(
+    values: list[float], cost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By rows, and by how often each of the values is drawn."""
+    monkeypatch.setattr(statistics, "_COST", cost)
     drawn = np.sort(statistics._means(np.array(values), 0))
     exact = np.sort(means_of_all_resamples(values))
     assert len(drawn) == RESAMPLES

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 
 from jobs.errors import UsageError
 from jobs.evaluation.fields import an_object, one_of, texts, wrong
-from jobs.evaluation.rows import Score, ScoredRow, accepted, as_text, missing
+from jobs.evaluation.rows import Score, ScoredRow, accepted, as_text, missing, without_thoughts
 from jobs.kinds import JobKind
 
 _WANTED: dict[Any, str] = {
@@ -94,7 +94,7 @@ class RowScorer(Scorer):
 
     def score(self, row: ScoredRow) -> Score:
         """The score of a row; it is missing without an answer, or a target that is needed."""
-        return self.unscored(row) or self.score_answer(row)
+        return self.unscored(row) or self.score_answer(without_thoughts(row))
 
     @abstractmethod
     def score_answer(self, row: ScoredRow) -> Score:

@@ -13,7 +13,7 @@ import orjson
 
 from jobs.errors import UsageError
 from jobs.evaluation.fields import a_number
-from jobs.evaluation.rows import Score, ScoredRow, accepted, as_text, brief, missing
+from jobs.evaluation.rows import Score, ScoredRow, accepted, after_thoughts, as_text, brief, missing
 from jobs.evaluation.scorers.base import Scorer
 from jobs.evaluation.scorers.bounded import BoundedPattern, TooSlow
 from jobs.evaluation.submit_options import submit_options
@@ -135,7 +135,7 @@ class Judge(Scorer):
             RowError: the template cannot be filled with the row.
         """
         targets = [as_text(target) for target in accepted(row.target)]
-        answer = row.answer or ""
+        answer = after_thoughts(row.answer or "")
         # The answer cannot hold a hash of itself, and so cannot end its part of the prompt.
         material = "\0".join((row.prompt, answer, *targets))
         fence = f"=== {hashlib.sha256(material.encode(errors='replace')).hexdigest()[:16]} ==="
@@ -160,6 +160,7 @@ class Judge(Scorer):
         """
         if error is not None or reply is None:
             return missing(f"the judge gave no reply: {error or 'it is empty'}")
+        reply = after_thoughts(reply)
         try:
             verdict = self._json(reply) if self.reply == "json" else self._text(reply)
         except TooSlow as slow:

@@ -86,6 +86,10 @@ class Python(RowScorer):
         called: Callable[..., Any] = function
         return called
 
+    def score(self, row: ScoredRow) -> Score:
+        """As of other scorers, but the function is given the thoughts of a model, too."""
+        return self.unscored(row) or self.score_answer(row)
+
     def score_answer(self, row: ScoredRow) -> Score:
         try:
             return _score(self._loaded(row, **self.arguments))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from jobs.errors import PackageMissing
-from jobs.evaluation.rows import Score, ScoredRow, accepted, as_text, missing
+from jobs.evaluation.rows import Score, ScoredRow, accepted, as_text, missing, without_thoughts
 from jobs.evaluation.scorers.base import RowScorer
 
 
@@ -25,6 +25,7 @@ class CorpusScorer(RowScorer):
 
     def counts(self, row: ScoredRow) -> tuple[int, ...] | None:
         """What a row adds to the sums; None where it is missing."""
+        row = without_thoughts(row)
         if row.answer is None or self.unscored(row) is not None:
             return None
         targets = [as_text(target) for target in accepted(row.target)]

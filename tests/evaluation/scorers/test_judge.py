@@ -46,6 +46,15 @@ def test_a_target_is_in_it_where_there_is_one() -> None:
     assert "Rome\nor: Roma" in judge().prompt(row("x", ["Rome", "Roma"]))
 
 
+def test_thoughts_are_judged_by_nobody_and_are_no_verdict() -> None:
+    text = judge().prompt(row("<think>hm</think>Paris"))
+    assert "hm" not in text
+    assert "\nParis\n" in text
+    assert judge().read("<think>Verdict: yes?</think>\nVerdict: no").value == 0
+    assert judge().read("<think>Verdict: yes").value is None
+    assert judge(reply="json").read('<think>{}</think>\n{"verdict": "yes"}').value == 1
+
+
 def test_a_chat_is_told_as_one() -> None:
     messages = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hi"}]
     assert "system: Be short.\n\nuser: Hi" in judge().prompt(row("x", prompt=json.dumps(messages)))

@@ -62,6 +62,8 @@ def test_the_function_is_given_the_row_and_the_options() -> None:
     given = row("yes please", "t", columns={"topic": "x"})
     assert scorer("python", function="polite").score(given) == Score(1.0, "x t")
     assert scorer("python", function="polite", word="no").score(given) == Score(0.0, "x t")
+    thoughts = row("<think>please</think>no", columns={"topic": "x"})
+    assert scorer("python", function="polite").score(thoughts).value == 1
     (spec,) = parse_scorers(["python:function=polite,word=yes,as=nice"])
     assert spec == ScorerSpec("nice", "python", {"function": "polite", "word": "yes"})
     assert spec.to_json()["options"] == {"function": "polite", "word": "yes"}

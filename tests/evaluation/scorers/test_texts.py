@@ -13,6 +13,7 @@ from jobs.evaluation.rows import MAX_NOTE, Score
 from jobs.evaluation.scorers import bounded
 from jobs.evaluation.scorers.registry import SCORERS, scorer_kind
 from jobs.evaluation.scorers.texts import normalized
+from jobs.evaluation.scorers.translation import CorpusScorer
 from jobs.evaluation.spec import ScorerSpec
 from tests.support.scored_rows import row, scored, scorer, value
 
@@ -79,6 +80,27 @@ def test_rows_without_an_answer_or_a_target_are_missing(name: str) -> None:
     without = made.score(row(None, {} if name == "json_schema" else 1))
     assert without.value is None
     assert without.note in ("no answer", "no scores")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("<think>It is 5. No, 6.</think>\n\n7", "7"),
+        ("It is 5. No, 6.</think>7", "7"),
+        ("<think>a</think>b</think>7", "7"),
+        ("\n<think>It is 7", ""),
+        ("I <think> it is 7", "I <think> it is 7"),
+        ("rethink>", "rethink>"),
+    ],
+)
+def test_thoughts_are_no_part_of_an_answer(answer: str, said: str) -> None:
+    assert value("exact", answer, said) == 1
+    assert value("normalized", answer, said) == 1
+    for name in ("bleu", "f1"):
+        assert scored(name, answer, "7") == scored(name, said, "7")
+    made = scorer("bleu")
+    assert isinstance(made, CorpusScorer)
+    assert made.counts(row(answer, "7")) == made.counts(row(said, "7"))
 
 
 def test_a_scorer_that_there_is_not() -> None:
