@@ -213,6 +213,17 @@ def test_a_connection_that_breaks_is_taken_up_again(
     assert (folder / name).read_bytes() == (source / name).read_bytes()
 
 
+def test_two_at_once_fetch_a_file_once(pull: Puller, hub: FakeHub) -> None:
+    hub.held.clear()
+    both = [pull.start(NAME) for _ in range(2)]
+    assert hub.in_the_middle.wait(120)
+    hub.held.set()
+    told = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert told[0][0] == told[1][0]
+    assert len(hub.gets("model.safetensors")) == 1
+
+
 def test_what_came_damaged_is_not_kept(pull: Puller, hub: FakeHub) -> None:
     hub.spoil = True
     assert "model.safetensors of org/tiny came damaged" in pull.refused(NAME, code=69)
