@@ -67,6 +67,7 @@ SESSIONS: dict[str, Prepared] = {
     "docs/howto/tuning.md": empty,
     "docs/quickstart.md": empty,
     "docs/servers.md": empty,
+    "examples/evals/README.md": empty,
 }
 
 PARSED = ("console", "json", "yaml", "toml", "ini")

@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 def pages() -> list[str]:
     """Their paths in the repository."""
-    found = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *(ROOT / "docs").rglob("*.md")]
+    folders = ("docs", "examples")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.md")]
+    found += [ROOT / "README.md", ROOT / "benchmarks" / "README.md"]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 

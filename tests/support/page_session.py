@@ -92,11 +92,11 @@ class Place:
 
     def run(self, page: str) -> str:
         """What its blocks print. Fails if one of their commands does."""
-        examples = self.folder / "examples"
-        examples.mkdir()
-        for example in (ROOT / "examples").iterdir():
+        for example in (path for path in (ROOT / "examples").rglob("*") if path.is_file()):
             text = example.read_text("utf-8").replace(MODEL, str(self.model or MODEL))
-            (examples / example.name).write_text(text, "utf-8")
+            copy = self.folder / example.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(text, "utf-8")
         script = "\n".join(_shell(block) for block in runnable(page))
         for said, meant in ((MODEL, str(self.model or MODEL)), (PORT, str(_free_port()))):
             script = script.replace(said, meant)
