@@ -31,6 +31,7 @@ from engine.request import FinishReason, Request, RequestOutput
 from engine.runner import Runner
 from engine.scheduler import Scheduler, SchedulerConfig
 from engine.sequence import Sequence
+from engine.startup import tell
 from engine.step_times import StepTimes
 from engine.swap_pool import open_swap_pool
 from engine.time_limits import TimeLimits
@@ -85,6 +86,7 @@ class Engine:
             )
         self.max_model_len = config.max_model_len or limit
         kv_format = choose_kv_format(config.kv_cache_dtype, self.loaded.dtype, self.loaded.device)
+        tell("sizing the KV cache")
         num_blocks = size_kv_pool(
             config,
             self.loaded,

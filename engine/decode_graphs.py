@@ -27,6 +27,7 @@ from engine.errors import ConfigError
 from engine.kv_cache import KVCache
 from engine.launched_step import LaunchedStep
 from engine.loading.loaded import LoadedModel
+from engine.startup import Step
 from engine.step_inputs import StepArrays, StepInputs
 from kernels.attention_plan import plan_decodes
 from kernels.gpu.attention_limits import DecodeLimits, TileKind
@@ -146,10 +147,12 @@ class DecodeGraphs:
         began = time.perf_counter()
         nothing = StepArrays.of_padding(self._kv_cache.block_size)
         # The largest first: buffer, scratch and the pool's memory then suffice for all others.
+        step = Step("capturing CUDA graphs", len(self._sizes) * len(TileKind))
         for size in reversed(self._sizes):
             for kind in TileKind:
                 inputs = self._inputs(nothing, None, size, kind)[0]
                 self._graphs[size, kind] = self._captured(inputs)
+                step.add(1)
         seconds = time.perf_counter() - began
         log.info(
             "CUDA graphs: %s for decodes of up to %s sequences, captured in %.1f s",

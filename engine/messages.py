@@ -5,7 +5,7 @@ many requests or answers each, so that a step costs one system call, not one a r
 
     worker -> engine   Start, AddRequests, AbortRequests      (closing the pipe ends the engine)
     engine -> worker   Located, then Ready, then Report and BatchChanged … ; Refused instead of
-                       one of the first two; Crashed before an unexpected end
+                       one of the first two; Loading before them; Crashed before an unexpected end
 """
 
 from __future__ import annotations
@@ -41,6 +41,17 @@ class AddRequests:
 @dataclass(frozen=True, slots=True)
 class AbortRequests:
     request_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What the start is at; there is more to come.
+
+    Attributes:
+        step: in words, such as `loading weights 60%, about 12 s left`.
+    """
+
+    step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +192,7 @@ Message = (
     Start
     | AddRequests
     | AbortRequests
+    | Loading
     | Located
     | Ready
     | Refused

@@ -27,6 +27,7 @@ from engine.messages import (
     AbortRequests,
     AddRequests,
     Crashed,
+    Loading,
     Located,
     Message,
     Ready,
@@ -37,6 +38,7 @@ from engine.messages import (
     encode,
 )
 from engine.request import Request, RequestOutput
+from engine.startup import listening, tell
 
 if TYPE_CHECKING:
     from engine.core import Engine
@@ -125,13 +127,8 @@ def _serve(inbox: _Inbox, writer: Connection) -> int:
         raise EngineError(f"the first message must be Start, not {type(start).__name__}")
     config = EngineConfig.from_mapping(start.config)
 
-    # The worker loads the tokenizer while torch and the weights are loaded here.
-    files = resolve_model(config.model)
-    writer.send_bytes(encode(Located(str(files.path))))
-
-    from engine.core import Engine  # torch is loaded here, after the pipe is watched
-
-    engine = Engine(config, files)
+    with listening(lambda step: writer.send_bytes(encode(Loading(step)))):
+        engine = _load(config, writer)
     writer.send_bytes(
         encode(
             Ready(
@@ -149,6 +146,18 @@ def _serve(inbox: _Inbox, writer: Connection) -> int:
         )
     )
     return _loop(engine, inbox, writer)
+
+
+def _load(config: EngineConfig, writer: Connection) -> Engine:
+    """Find and load the model."""
+    # The worker loads the tokenizer while torch and the weights are loaded here.
+    files = resolve_model(config.model)
+    writer.send_bytes(encode(Located(str(files.path))))
+    tell("loading torch")
+
+    from engine.core import Engine  # torch is loaded here, after the pipe is watched
+
+    return Engine(config, files)
 
 
 def _loop(engine: Engine, inbox: _Inbox, writer: Connection) -> int:

@@ -51,7 +51,8 @@ MAX_KEY = 200  # characters of an idempotency key
 # Where a row met its error: in the check of the input, or in a worker.
 AT_SUBMIT, IN_WORKER = "submit", "worker"
 
-WORKER_STATES = ("starting", "ready", "draining", "failed", "stopped")
+STARTING = "starting"
+WORKER_STATES = (STARTING, "ready", "draining", "failed", "stopped")
 LEFT = ("failed", "stopped")  # states of workers that have ended and said so
 
 jobs = Table(

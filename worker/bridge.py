@@ -13,7 +13,9 @@ from engine.messages import (
     AddRequests,
     BatchChanged,
     Crashed,
+    Loading,
     Located,
+    Message,
     Ready,
     Refused,
     Report,
@@ -80,6 +82,7 @@ class EngineBridge:
         self._fruitless_deaths = 0
         self._closing = False
         self._engine: EngineProcess | None = None
+        self._step: str | None = None
         self._loading: EngineProcess | None = started
         self._thread = threading.Thread(target=self._serve, name="engine-bridge", daemon=True)
 
@@ -134,6 +137,11 @@ class EngineBridge:
         return self._running
 
     @property
+    def loading(self) -> str | None:
+        """What an engine that starts is at, in words; None if none starts."""
+        return self._step
+
+    @property
     def suspects(self) -> int:
         """Rows of which one may kill the engine; they run apart from the others."""
         return self._inflight.suspects
@@ -161,7 +169,7 @@ class EngineBridge:
                 engine.kill()
         if timeout is not None:
             self._watchdog.watch(engine, lambda: True, timeout)
-        message = engine.receive()
+        message = self._next(engine)
         if isinstance(message, Located):
             try:
                 if on_located is not None:
@@ -170,7 +178,8 @@ class EngineBridge:
                 engine.kill()
                 engine.close()
                 raise
-            message = engine.receive()
+            message = self._next(engine)
+        self._step = None
         with self._lock:
             self._loading = None
             ready = message if isinstance(message, Ready) and not self._closing else None
@@ -191,6 +200,13 @@ class EngineBridge:
             engine.last_words = message.message
         detail = f": {engine.last_words}" if engine.last_words else ""
         raise EngineLost(f"the engine died while it loaded (exit status {status}){detail}")
+
+    def _next(self, engine: EngineProcess) -> Message | None:
+        """What it says next, of other things than the step that its start is at."""
+        self._step = self._step or "starting the engine"
+        while isinstance(message := engine.receive(), Loading):
+            self._step = message.step
+        return message
 
     def _serve(self) -> None:
         try:

@@ -42,7 +42,7 @@ class Presence:
         self._last_at = 0.0
 
     def beat(self) -> None:
-        """Report, unless nothing happens and the last report is young.
+        """Report, unless nothing changes and the last report is young.
 
         Raises:
             DatabaseError: the database cannot be reached; the next beat tries again.
@@ -51,7 +51,7 @@ class Presence:
         last = self._last
         idle = (
             last is not None
-            and last.state == status.state
+            and (last.state, last.message) == (status.state, status.message)
             and not (last.chunks_held or status.chunks_held)
         )
         if idle and time.monotonic() - self._last_at < self._idle_seconds:

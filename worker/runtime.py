@@ -209,7 +209,12 @@ class Worker:
         if self.failure is not None:
             return str(self.failure)
         waits_for = self._watch.waits_for
-        return None if waits_for is None else f"waits for {waits_for}"
+        if waits_for is not None:
+            return f"waits for {waits_for}"
+        step = self._bridge.loading
+        if step is None or self._ready is None:
+            return step
+        return f"its engine died and another one starts: {step}"
 
     def _state(self) -> WorkerState:
         if self.failure is not None:

@@ -23,7 +23,7 @@ class Snapshot:
     """How a worker stands; sums are since it started.
 
     Attributes:
-        message: why it failed, or what it waits for, in a sentence.
+        message: why it failed, what it waits for, or what its start is at, in words.
         device, dtype: None before the model is loaded.
         engine: the state of the engine that runs, and the counts of all engines so far.
         engine_restarts: engines that were started in place of one that died.

@@ -20,6 +20,7 @@ from engine.errors import BrokenModel
 from engine.loading.cache import cache_folder
 from engine.loading.digest import file_digest
 from engine.loading.gguf_header import GgufHeader, read_header, refuse_unsupported
+from engine.startup import tell
 
 logger = logging.getLogger("pagemill.engine")
 
@@ -54,6 +55,7 @@ def convert_gguf(path: Path, digest: str) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     logger.info("converting %s to safetensors in %s (once)", path, target)
+    tell("converting the model")
     began = time.monotonic()
     _remove_leftovers(target.parent)
     work = target.parent / f"{_WORK_PREFIX}{uuid.uuid4().hex}"

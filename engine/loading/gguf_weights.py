@@ -18,6 +18,7 @@ import numpy as np
 
 from engine.errors import BrokenModel
 from engine.loading.gguf_header import GgufHeader
+from engine.startup import Step
 
 Shape = tuple[int, ...]
 Tensor = np.ndarray[Any, np.dtype[np.float32]]
@@ -55,8 +56,9 @@ def write_weights(
         places[name][...] = weights if count is None else _in_halves(weights, count)
 
     with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as pool:
-        for _ in pool.map(expand, names):
-            pass
+        step = Step("converting the model", sum(place.size for place in places.values()))
+        for name, _ in zip(names, pool.map(expand, names), strict=True):
+            step.add(places[name].size)
 
 
 def _checked_names(

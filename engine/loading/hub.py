@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.errors import ModelNotFound
+from engine.startup import tell
 
 # Never pickle weights; the top folder only (others hold the same weights in other formats).
 WANTED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
@@ -27,6 +28,7 @@ def download(name: str) -> tuple[Path, str]:
         RepositoryNotFoundError,
     )
 
+    tell("downloading the model from the hub")
     try:
         folder = Path(snapshot_download(name, allow_patterns=WANTED, ignore_patterns=UNWANTED))
     except GatedRepoError as error:

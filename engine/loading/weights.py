@@ -17,6 +17,7 @@ from engine.loading.resolve import ModelFiles
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
 from engine.models.read_config import read_eos_token_ids, read_model_config
+from engine.startup import Step, tell
 
 logger = logging.getLogger("pagemill.engine")
 
@@ -59,10 +60,13 @@ def load_model(
     with torch.no_grad():
         model = _allocate(config, chosen, placed)
         wanted = dict(model.checkpoint_tensors())
+        step = Step("loading weights", sum(tensor.numel() for tensor in wanted.values()))
         for _, name, part in read_tensors(paths):
             if name in wanted:
                 wanted[name].copy_(part[:])  # converts the dtype
+                step.add(wanted[name].numel())
         del wanted  # packing frees each matrix as it goes
+        tell("packing weights")
         model.pack(batch_invariant=deterministic)
     model.eval()
     return LoadedModel(model, config, eos_token_ids, chosen, placed)

@@ -57,9 +57,9 @@ class _NotebookBar:
     """
 
     def __init__(self) -> None:
-        from jobs.cli.watching import Speed
+        from jobs.cli.watching import Pace, Speed
 
-        self._speed = Speed()
+        self._speed, self._pace = Speed(), Pace()
         self._said = ""
 
     def show(self, progress: JobProgress) -> None:
@@ -67,7 +67,8 @@ class _NotebookBar:
         from jobs.cli.watching import progress_line
 
         bar = _drawn(progress.counts.rows, progress.job.total_rows)
-        line = visible(f"{bar}  {progress_line(progress, self._speed.of(progress))}")
+        pace = self._speed.of(progress), self._pace.left(progress)
+        line = visible(f"{bar}  {progress_line(progress, *pace)}")
         if line != self._said:
             print(f"\r{line:<{len(self._said)}}", end="", file=sys.stderr, flush=True)
             self._said = line

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -20,10 +19,9 @@ from jobs.cli.console import (
 from jobs.cli.deployment import Deployment
 from jobs.cli.device_use import device_sentence
 from jobs.cli.shapes import cached_share, shown_state, unanswered
-from jobs.cli.watching import Display, Speed, progress_display
+from jobs.cli.watching import Display, Pace, Speed, progress_display
 from jobs.cli.workers import PANEL_COLUMNS, workers_table
 from jobs.errors import DatabaseUnavailable
-from jobs.states import HAS_WORK
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from jobs.records import JobProgress, WorkerRecord
 
 WORKERS_SECONDS = 1.0  # between two looks at them, who report every second at most
-_PACE_SECONDS = 60.0  # that the time left is reckoned from
 _MOST_WORKERS = 10
 _BAR_WIDTH = 20
 
@@ -57,25 +54,6 @@ def panel_display(deployment: Deployment) -> Iterator[Display]:
             live.update(drawn, refresh=True)
 
         yield show
-
-
-class Pace:
-    """How long the rest of a job will take, by the rows of the last minute."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[datetime, int]] = deque()
-
-    def left(self, progress: JobProgress) -> timedelta | None:
-        """None as long as nobody can tell: nothing was finished of late, or it is paused."""
-        rows, now = progress.counts.rows, progress.now
-        self._seen.append((now, rows))
-        while (now - self._seen[0][0]).total_seconds() > _PACE_SECONDS:
-            self._seen.popleft()
-        first, then = self._seen[0]
-        finished, job = rows - then, progress.job
-        if finished <= 0 or now <= first or job.paused_at is not None or job.state not in HAS_WORK:
-            return None
-        return (now - first) * max(0, job.total_rows - rows) / finished
 
 
 def panel(
@@ -151,7 +129,11 @@ def _workers(
     if not workers:
         yield squeezable("no worker of this model is alive")
         return
-    yield workers_table(workers[:_MOST_WORKERS], now, width, PANEL_COLUMNS)
+    shown = workers[:_MOST_WORKERS]
+    yield workers_table(shown, now, width, PANEL_COLUMNS)
+    for worker in shown:
+        if worker.status.message:
+            yield squeezable(f"{worker.id}: {one_line(worker.status.message)}")
     if len(workers) > _MOST_WORKERS:
         more = plural(len(workers) - _MOST_WORKERS, "more worker")
         yield squeezable(f"and {more} (`pagemill workers`)")

@@ -126,7 +126,8 @@ def _described(progress: JobProgress, storage: Storage, trouble: str | None) -> 
         f"{progress.chunks_running:,} running",
     )
     if not job.state.terminal:
-        line("workers", trouble or f"{progress.workers_alive:,} alive")
+        starts = "" if progress.starting is None else f", starting: {progress.starting}"
+        line("workers", trouble or f"{progress.workers_alive:,} alive{starts}")
     line("version", f"{job.version} (published: {job.published_version or 'none yet'})")
     line("output", output_path(job, storage))
     for told in tells(progress):

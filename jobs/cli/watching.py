@@ -7,10 +7,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from jobs.cli.console import console, note, one_line, plural
+from jobs.cli.console import console, duration, note, one_line, plural
 from jobs.cli.deployment import Deployment, tell_of_wait
 from jobs.cli.shapes import cached_share, how_the_last_ended, shown_state, unanswered
 from jobs.cli.worker import worker_hint
@@ -26,6 +26,7 @@ AWAY_SECONDS = 120.0  # that a database may be away
 LINE_SECONDS = 5.0  # between progress lines where there is no terminal
 PATIENCE_SECONDS = 5.0  # until a job without a worker is told: one may just be starting
 _RATE_WINDOW = 10.0
+_PACE_SECONDS = 60.0  # that the time left is reckoned from
 
 Display = Callable[["JobProgress"], None]
 
@@ -165,8 +166,30 @@ class Speed:
         return made / seconds if seconds > 0 else None
 
 
-def progress_line(progress: JobProgress, speed: float | None) -> str:
-    """`in_progress  12/60 rows answered  2 errors  85 tokens/s  prefix cache 83%`."""
+class Pace:
+    """How long the rest of a job will take, by the rows of the last minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[datetime, int]] = deque()
+
+    def left(self, progress: JobProgress) -> timedelta | None:
+        """None as long as nobody can tell: nothing was finished of late, or it is paused."""
+        rows, now = progress.counts.rows, progress.now
+        self._seen.append((now, rows))
+        while (now - self._seen[0][0]).total_seconds() > _PACE_SECONDS:
+            self._seen.popleft()
+        first, then = self._seen[0]
+        finished, job = rows - then, progress.job
+        if finished <= 0 or now <= first or job.paused_at is not None or job.state not in HAS_WORK:
+            return None
+        return (now - first) * max(0, job.total_rows - rows) / finished
+
+
+def progress_line(progress: JobProgress, speed: float | None, left: timedelta | None = None) -> str:
+    """`in_progress  12/60 rows answered  2 errors  85 tokens/s  prefix cache 83%  about 34 s left`.
+
+    As long as no worker is ready, it ends with what the start of one is at.
+    """
     counts, job = progress.counts, progress.job
     parts = [shown_state(job), f"{counts.completed:,}/{job.total_rows:,} rows answered"]
     if without := unanswered(counts):
@@ -175,6 +198,10 @@ def progress_line(progress: JobProgress, speed: float | None) -> str:
         parts.append(f"{speed:,.0f} tokens/s")
     if counts.prompt_tokens:
         parts.append(f"prefix cache {cached_share(counts):.0%}")
+    if left is not None:
+        parts.append(f"about {duration(left.total_seconds())} left")
+    if progress.starting is not None:
+        parts.append(f"a worker starts: {one_line(progress.starting)}")
     return "  ".join(parts)
 
 
@@ -190,7 +217,7 @@ def progress_display() -> Iterator[Display]:
 def _bar() -> Iterator[Display]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    speed = Speed()
+    speed, pace = Speed(), Pace()
     with Progress(
         BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
         console=console(sys.stderr),
@@ -202,25 +229,25 @@ def _bar() -> Iterator[Display]:
                 task,
                 total=max(1, progress.job.total_rows),
                 completed=progress.counts.rows,
-                description=progress_line(progress, speed.of(progress)),
+                description=progress_line(progress, speed.of(progress), pace.left(progress)),
             )
 
         yield show
 
 
 def _lines() -> Display:
-    speed = Speed()
+    speed, pace = Speed(), Pace()
     said: tuple[object, ...] = ()
     said_at = -LINE_SECONDS
 
     def show(progress: JobProgress) -> None:
         nonlocal said, said_at
-        rate = speed.of(progress)
+        rate, left = speed.of(progress), pace.left(progress)
         state, now = progress.job.state, time.monotonic()
-        news = (state, progress.counts, progress.job.paused_at)
+        news = (state, progress.counts, progress.job.paused_at, progress.starting)
         if news == said or (said[:1] == (state,) and now - said_at < LINE_SECONDS):
             return
         said, said_at = news, now
-        note(progress_line(progress, rate))
+        note(progress_line(progress, rate, left))
 
     return show

@@ -91,6 +91,7 @@ class JobProgress:
         counts, device: those of the job, and of its chunks that were begun.
         workers_alive: workers of the job's model that are alive, whatever they work on.
         last_worker: the one of them that was seen last, if none is alive.
+        starting: what the start of one of them is at, if all of them start.
         notifications: what became of telling the end of this version to its URLs.
     """
 
@@ -102,6 +103,7 @@ class JobProgress:
     workers_alive: int = 0
     last_worker: WorkerRecord | None = None
     device: DeviceTime = NO_TIME
+    starting: str | None = None
     notifications: Sequence[NotificationRecord] = ()
 
 

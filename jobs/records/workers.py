@@ -12,7 +12,8 @@ class WorkerStatus:
 
     Attributes:
         state: `starting` (its model is loaded), `ready`, `draining`, `failed` or `stopped`.
-        message: why it failed, or what it waits for, in a sentence; otherwise None.
+        message: why it failed, what it waits for, or what its start is at, in words; otherwise
+            None.
         device: such as `cpu` or `cuda:0`; None before the model is loaded, like `dtype`.
         chunks_held: chunks that it works on.
     """

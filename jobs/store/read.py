@@ -19,6 +19,7 @@ from jobs.store.workers import is_alive, last_worker
 from jobs.tables import (
     CHUNK_IS_HANDED_BACK,
     CHUNK_IS_RUNNING,
+    STARTING,
     chunks,
     jobs,
     windows,
@@ -81,8 +82,12 @@ def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobPr
     handed_back = connection.execute(
         select(*_SUMS).where(chunks.c.job_id == record.id, CHUNK_IS_HANDED_BACK)
     ).one()
-    alive = select(func.count()).where(workers.c.model == row.model, is_alive(lease_seconds))
-    workers_alive = connection.execute(alive).scalar_one()
+    alive = connection.execute(
+        select(workers.c.state, workers.c.message)
+        .where(workers.c.model == row.model, is_alive(lease_seconds))
+        .order_by(workers.c.started_at, workers.c.id)
+    ).all()
+    starts = bool(alive) and all(worker.state == STARTING for worker in alive)
     return JobProgress(
         job=record,
         counts=record.counts + counts_of(running) + counts_of(handed_back),
@@ -90,8 +95,9 @@ def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobPr
         chunks_running=running.chunks,
         chunks_done=row.chunks_done,
         now=running.now,
-        workers_alive=workers_alive,
-        last_worker=None if workers_alive else last_worker(connection, row.model, lease_seconds),
+        workers_alive=len(alive),
+        last_worker=None if alive else last_worker(connection, row.model, lease_seconds),
+        starting=alive[0].message if starts else None,
         notifications=notifications.of_end(connection, record) if record.notify_urls else (),
     )
 

@@ -19,6 +19,7 @@ from tests.support.deployment import wait_for
 from tests.support.scraping import get, records, scrape, url_of
 
 ENGINE = ("--num-blocks", "256", "--max-model-len", "256", "--threads", "1", "--max-num-seqs", "2")
+STEP = "(starting the engine|loading torch|loading weights \\d+%|packing|sizing)"
 # What a worker process does by itself, whatever it is connected to.
 ON_ONE = pytest.mark.parametrize("deployment", ["sqlite+memory"], indirect=True)
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
@@ -55,12 +56,15 @@ def test_a_worker_is_seen_from_its_start_to_its_end(deployment, tiny_model, monk
     job = deployment.submit([*questions(40), {"prompt": "x" * 3000}], tiny_model)
     options = (*ENGINE, "--metrics-port", "0", "--concurrency", "2")
     with Rows(deployment) as rows, deployment.worker(tiny_model, *options) as worker:
-        row = wait_for("its row", lambda: rows.of(worker))
-        assert row.status.state == "starting"  # torch alone takes longer to load than a row
+        # torch alone takes longer to load than a row
+        row = wait_for("its row", lambda: (r := rows.of(worker)) and r.status.message and r)
+        assert row.status.state == "starting"
+        assert re.match(STEP, row.status.message)
         assert row.alive
         url = url_of(worker)
         assert scrape(url)["pagemill_worker_state", "starting"] == 1
         wait_for("ready", lambda: rows.of(worker).status.state == "ready")
+        assert rows.of(worker).status.message is None
 
         busy = wait_for(
             "work", lambda: (m := scrape(url))["pagemill_rows_total", "completed"] and m

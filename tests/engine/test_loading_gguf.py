@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from engine import startup
 from engine.errors import BrokenModel, UnsupportedModel
 from engine.loading import gguf, load_model, resolve_model
 from tests.support.by_hand import ByHand, load_runner
@@ -156,6 +157,21 @@ def test_weights_tokenizer_template_and_ends(
     text = "naïve <|im_start|>user\n"
     assert converted(text)["input_ids"] == tokenizer(text)["input_ids"]
     assert converted.chat_template == tokenizer.chat_template
+
+
+def test_a_conversion_tells_how_far_it_is(
+    source: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "TELL_SECONDS", 0.0)
+    path, told = tmp_path / "tiny.gguf", list[str]()
+    write_tiny_gguf(path, *source)
+    with startup.listening(told.append):
+        resolve_model(str(path))
+    shares = [int(step.split()[-1].rstrip("%")) for step in told if "%" in step]
+    assert {step.rstrip("0123456789% ") for step in told} == {"converting the model"}
+    assert (shares[0], shares[-1]) == (0, 100)
+    assert len(shares) > 3
+    assert shares == sorted(shares)
 
 
 def test_a_file_is_converted_once_wherever_it_lies(

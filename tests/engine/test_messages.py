@@ -13,6 +13,7 @@ from engine.messages import (
     AddRequests,
     Crashed,
     EngineStats,
+    Loading,
     Ready,
     Refused,
     Report,
@@ -143,6 +144,7 @@ messages = st.one_of(
     st.builds(AbortRequests, st.lists(ids).map(tuple)),
     st.builds(Ready, ids, ids, ids, ids, ids, counts, counts, counts, st.floats(0, 100)),
     st.builds(Refused, st.text()),
+    st.builds(Loading, st.text()),
     st.builds(Crashed, st.text()),
     st.builds(Report, st.lists(outputs, max_size=3).map(tuple), running, stats, spent),
 )

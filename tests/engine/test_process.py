@@ -20,6 +20,7 @@ from engine.messages import (
     BatchChanged,
     Crashed,
     EngineStats,
+    Loading,
     Located,
     Message,
     Ready,
@@ -54,18 +55,23 @@ class Process:
         self.reader = Connection(self_in, writable=False)
         self.writer = Connection(self_out, readable=False)
         self.batches: list[BatchChanged] = []  # those that came so far
+        self.steps: list[str] = []
 
     def send(self, message: Message) -> None:
         self.writer.send_bytes(encode(message))
 
     def receive(self) -> Message:
-        """The next message but for changes of the batch, which are kept aside."""
+        """The next message but for changes of the batch and steps of the start: kept aside."""
         while True:
             assert self.reader.poll(PATIENCE), self.log.read_text()
             message = decode(self.reader.recv_bytes())
-            if not isinstance(message, BatchChanged):
-                return message
-            self.batches.append(message)
+            match message:
+                case BatchChanged():
+                    self.batches.append(message)
+                case Loading():
+                    self.steps.append(message.step)
+                case _:
+                    return message
 
     def reports(self, until: Callable[[Report], bool]) -> list[Report]:
         """Reports up to the first that satisfies `until`."""
@@ -116,6 +122,13 @@ def engine(launch: Callable[..., Process]) -> Process:
     assert isinstance(ready, Ready)
     assert located == Located(ready.model_path)
     return made
+
+
+def test_the_start_tells_what_it_is_at(engine: Process) -> None:
+    steps = [step for step in engine.steps if not re.search(r"[1-9]\d*%", step)]
+    assert steps == [
+        "loading torch", "loading weights 0%", "packing weights", "sizing the KV cache",
+    ]  # fmt: skip
 
 
 def added(count: int, max_tokens: int, **params: Any) -> AddRequests:

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import finalize
-from jobs.records import Counts, DeviceTime
+from jobs.records import Counts, DeviceTime, WorkerStatus
 from jobs.states import JobState
 from tests.support.command_line import CommandLine
-from tests.support.played_job import PlayedJob
+from tests.support.played_job import MODEL, PlayedJob
 
 pytestmark = pytest.mark.quick
 
@@ -212,6 +212,18 @@ def test_a_job_that_could_not_be_inserted_leaves_no_folder(
 
 
 # ---- status, list, wait
+
+
+def test_status_tells_what_the_start_of_a_worker_is_at(cli: CommandLine) -> None:
+    job_id = cli.submit(*GOOD)
+    with cli.store() as store:
+        loading = WorkerStatus("starting", "loading weights 60%")
+        store.register_worker("gpu-7:4711:0f", MODEL, 4, "0.1.0", loading)
+
+    assert re.search(
+        r"^workers +1 alive, starting: loading weights 60%$", cli("status", job_id)[0], re.MULTILINE
+    )
+    assert "gpu-7:4711:0f: loading weights 60%" in cli("workers")[0]
 
 
 def test_status_tells_what_a_job_took_of_devices(cli: CommandLine) -> None:

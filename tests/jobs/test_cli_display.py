@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs import finalize
+from jobs.cli import watching
 from jobs.cli.console import duration, visible
 from jobs.cli.device_use import device_use
 from jobs.cli.shapes import summary
@@ -57,6 +58,42 @@ def test_progress_tells_answers_from_errors() -> None:
     )
     cancelled = progress(Counts(9, cancelled=1), state=JobState.CANCELLED)
     assert progress_line(cancelled, 85.4) == "cancelled  9/10 rows answered  1 error"
+
+
+@quick
+def test_progress_ends_with_the_time_left_or_with_what_a_start_is_at() -> None:
+    here = progress(Counts(5))
+    starting = dataclasses.replace(
+        progress(Counts(), state=JobState.QUEUED), starting="loading\n4%"
+    )
+
+    assert progress_line(here, 85.4, timedelta(seconds=150)) == (
+        "in_progress  5/10 rows answered  85 tokens/s  about 2 min 30 s left"
+    )
+    assert progress_line(starting, None) == (
+        "queued  0/10 rows answered  a worker starts: loading 4%"
+    )
+
+
+@quick
+def test_lines_tell_of_a_start_and_then_of_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watching, "LINE_SECONDS", 0.0)
+    queued = progress(Counts(), state=JobState.QUEUED)
+
+    with watching.progress_display() as display:
+        for step in ("loading torch", "loading torch", "loading weights 9%"):
+            display(dataclasses.replace(queued, starting=step))
+        display(progress(Counts(4), 10))
+        display(progress(Counts(6), 20))
+
+    assert capsys.readouterr().err.splitlines() == [
+        "queued  0/10 rows answered  a worker starts: loading torch",
+        "queued  0/10 rows answered  a worker starts: loading weights 9%",
+        "in_progress  4/10 rows answered  0 tokens/s  about 15 s left",
+        "in_progress  6/10 rows answered  0 tokens/s  about 13 s left",
+    ]
 
 
 @quick

@@ -20,7 +20,8 @@ import pytest
 
 from jobs import finalize
 from jobs.cli.console import console
-from jobs.cli.panel import Pace, panel
+from jobs.cli.panel import panel
+from jobs.cli.watching import Pace
 from jobs.records import (
     Counts,
     DeviceTime,
@@ -97,6 +98,16 @@ def test_a_panel_tells_what_was_taken_of_devices() -> None:
     lines = drawn(busy, 85.4, None, [])
 
     assert lines[4] == "0.0 GPU-seconds, 1.0M tokens per GPU-hour"
+
+
+@quick
+def test_a_panel_tells_what_workers_do_that_do_not_work() -> None:
+    loading = WorkerStatus("starting", "loading weights 60%, about 4 s left")
+
+    lines = drawn(progress(), None, None, [worker(), worker("gpu-8:1:0e", loading)])
+
+    assert lines[-1] == "gpu-8:1:0e: loading weights 60%, about 4 s left"
+    assert len(lines) == 4 + 3 + 1
 
 
 @quick

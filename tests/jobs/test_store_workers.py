@@ -116,6 +116,23 @@ def test_a_silent_worker_is_lost_after_a_lease(back: StoreUnderTest) -> None:
     assert ids(impatient) == [id]
 
 
+def test_what_a_start_is_at_is_told_as_long_as_no_worker_is_ready(
+    back: StoreUnderTest, store: Store
+) -> None:
+    job = back.add((1,))
+    assert store.progress(job.id).starting is None
+    first, second = start(store, "host:1:a"), start(store, "host:2:a")
+    for id, step in ((first, "loading weights 60%"), (second, "loading torch")):
+        store.report_worker(id, WorkerStatus("starting", step))
+    set_worker(back, first, started_at=database_now(-10.0))
+    progress = store.progress(job.id)
+    assert (progress.workers_alive, progress.starting) == (2, "loading weights 60%")
+    store.report_worker(second, READY)
+    assert store.progress(job.id).starting is None
+    set_worker(back, second, model="another")
+    assert store.progress(job.id).starting == "loading weights 60%"
+
+
 def test_the_oldest_comes_first(back: StoreUnderTest, store: Store) -> None:
     for n, age in enumerate((10.0, 30.0, 20.0)):
         set_worker(back, start(store, f"host:{n}:a"), started_at=database_now(-age))

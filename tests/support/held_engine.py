@@ -21,6 +21,7 @@ class HeldBridge:
     """An engine that keeps its requests until `answer` is called."""
 
     suspects = 0
+    loading = None
 
     def __init__(self, config, on_failure, *, meter, **options):
         self.meter = meter

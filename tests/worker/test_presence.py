@@ -115,6 +115,16 @@ def test_a_new_state_and_the_end_of_the_last_chunk_are_told_at_once(made, store)
     assert store.reported == told
 
 
+def test_each_step_of_the_start_is_told_at_once(made, store):
+    row, status = made
+    row.beat()
+    told = [WorkerStatus("starting", f"loading weights {n}%") for n in (0, 40, 80)]
+    for status[0] in told:
+        row.beat()
+        row.beat()
+    assert store.reported == told
+
+
 def test_a_row_that_was_pruned_is_made_again(made, store, clock):
     row, _ = made
     row.beat()

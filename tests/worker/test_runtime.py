@@ -102,6 +102,17 @@ def test_its_row_has_its_numbers(place):
     wait_for("the end of its chunk", lambda: numbers()[:2] == (0, 4))
 
 
+def test_what_the_start_of_an_engine_is_at_is_told_in_the_row(place):
+    worker = place.new_worker()
+    worker._bridge.loading = "loading weights 60%"
+    assert worker.look().status().message == "loading weights 60%"
+    worker.start()
+    again = "its engine died and another one starts: loading weights 60%"
+    wait_for("its row", lambda: (row := place.row(worker)) and row.status.message == again)
+    worker._bridge.loading = None
+    wait_for("its row", lambda: place.row(worker).status.message is None)
+
+
 def test_a_model_that_cannot_be_served_is_told_in_the_row(place):
     worker = place.new_worker()
     worker._bridge.refusal = ModelUnavailable("there is no such model")
