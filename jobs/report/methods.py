@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jobs.evaluation.statistics import RESAMPLES
 from jobs.records.evaluations import Interval, Method
 from jobs.report.data import Results
 
@@ -11,8 +12,8 @@ _VALUES = (
 )
 _INTERVALS = {
     Interval.WILSON: "Wilson: the score interval of a share, for scores that are 0 or 1.",
-    Interval.BOOTSTRAP: "Bootstrap intervals: rows are drawn anew, with replacement and from a "
-    "fixed seed; the interval holds the middle 95% of the values that come out.",
+    Interval.BOOTSTRAP: f"Bootstrap intervals: rows are drawn anew {RESAMPLES:,} times, with "
+    "replacement and from a fixed seed; the interval holds the middle 95% of the values.",
 }
 _PAIRS = (
     "Differences are of pairs: a row and its score in both runs, found by the row's prompt, target "
@@ -21,8 +22,8 @@ _PAIRS = (
 _TESTS = {
     Method.MCNEMAR: "McNemar: the exact two-sided binomial test of how many rows became right "
     "against how many became wrong.",
-    Method.BOOTSTRAP: "Bootstrap p-values: how often a difference of pairs that are drawn anew is "
-    "as far from none, two-sided and from a fixed seed.",
+    Method.BOOTSTRAP: "Bootstrap p-values: twice the share of draws whose difference is on the "
+    "other side of none, or there.",
 }
 _MANY = (
     "A p-value is of one scorer by itself: of many scorers or runs, some fall under the level by "

@@ -140,8 +140,8 @@ def _range(points: Sequence[Point]) -> tuple[float, float]:
 
 
 def _ticks(bottom: float, top: float) -> Iterable[float]:
-    """Three to six round numbers."""
-    rough = (top - bottom) / 4
+    """Two to six round numbers."""
+    rough = (top - bottom) / 5
     unit = 10 ** math.floor(math.log10(rough))
     step = next(unit * f for f in (1, 2, 5, 10) if unit * f >= rough * 0.999)
     number = math.ceil(bottom / step - 1e-9)

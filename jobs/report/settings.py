@@ -13,6 +13,7 @@ from jobs.shown_urls import shown_input
 
 # A URL that is told of the end may be as good as a password, and changes no answer.
 _NOT_SHOWN = frozenset({"version", "notify"})
+_OF_JOB = "job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,15 @@ def differences(before: Provenance, now: Provenance) -> tuple[Setting, ...]:
     """What was set otherwise, by name."""
     old, new = dict(_settings(before)), dict(_settings(now))
     names = [*new, *(name for name in old if name not in new)]
-    return tuple(
-        Setting(name, old.get(name), new.get(name))
-        for name in names
-        if old.get(name) != new.get(name)
-    )
+    found = [Setting(name, old.get(name), new.get(name)) for name in names]
+    found = [setting for setting in found if setting.before != setting.now]
+    asked = {_essence(setting) for setting in found if not setting.name.startswith(_OF_JOB)}
+    # The job has what was asked for, too; only what it says beyond that is news.
+    return tuple(s for s in found if not s.name.startswith(_OF_JOB) or _essence(s) not in asked)
+
+
+def _essence(setting: Setting) -> tuple[str, str | None, str | None]:
+    return setting.name.rpartition(".")[2], setting.before, setting.now
 
 
 def shown_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +50,7 @@ def shown_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _settings(run: Provenance) -> Iterator[tuple[str, str]]:
     spec = shown_spec(run.evaluation.spec)
-    # Of the model it is the job that counts; a list of scorers is compared by their names.
+    spec.pop("gate", None)  # it judges scores, and changes none
     scorers = {s["name"]: s for s in spec.pop("scorers", ()) if isinstance(s, Mapping)}
     yield from _leaves("", spec)
     for name, scorer in scorers.items():
@@ -61,7 +66,7 @@ def _settings(run: Provenance) -> Iterator[tuple[str, str]]:
     }
     yield from ((name, _text(value)) for name, value in facts.items() if value is not None)
     if run.job is not None:
-        yield from _leaves("job", run.job.options)
+        yield from _leaves(_OF_JOB, run.job.options)
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
