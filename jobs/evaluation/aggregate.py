@@ -112,7 +112,7 @@ def corpus_counts(scorer: CorpusScorer, rows: Sequence[ScoredRow]) -> Floats:
 
 def _of_corpus(scorer: CorpusScorer, counts: Floats, seed: int) -> tuple[float, statistics.Range]:
     resampled = [scorer.value(sums) for sums in statistics.resampled_sums(counts, seed)]
-    return scorer.value(counts.sum(0)), statistics.interval_of(np.array(resampled))
+    return scorer.value(counts.sum(0)), statistics.percentiles(np.array(resampled))
 
 
 def _joined(pieces: list[Floats]) -> Floats:

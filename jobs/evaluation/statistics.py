@@ -67,7 +67,7 @@ def bootstrap(values: Floats, seed: int, level: float = LEVEL) -> Range:
     Raises:
         ValueError: there are no values.
     """
-    return _percentiles(_means(values, seed), level)
+    return percentiles(_means(values, seed), level)
 
 
 def mcnemar(better: int, worse: int) -> float:
@@ -113,7 +113,7 @@ def paired_bootstrap(differences: Floats, seed: int, level: float = LEVEL) -> Ch
     Raises:
         ValueError: there are no pairs.
     """
-    return _change(float(np.mean(differences)), _means(differences, seed), level)
+    return change_of(float(np.mean(differences)), _means(differences, seed), level)
 
 
 def resampled_sums(counts: Floats, seed: int) -> Iterator[Floats]:
@@ -130,23 +130,15 @@ def resampled_sums(counts: Floats, seed: int) -> Iterator[Floats]:
         yield times @ ordered
 
 
-def interval_of(values: Floats, level: float = LEVEL) -> Range:
-    """The percentile interval of a value that was computed for each resample."""
-    return _percentiles(values, level)
-
-
 def change_of(difference: float, resampled: Floats, level: float = LEVEL) -> Change:
-    """A difference that was computed for each resample, too."""
-    return _change(difference, resampled, level)
-
-
-def _change(difference: float, resampled: Floats, level: float) -> Change:
-    low, high = _percentiles(resampled, level)
+    """A difference, by the same as it came out of each resample."""
+    low, high = percentiles(resampled, level)
     beyond = min(int((resampled <= 0).sum()), int((resampled >= 0).sum()))
     return Change(difference, low, high, min(1.0, 2 * (1 + beyond) / (1 + len(resampled))))
 
 
-def _percentiles(values: Floats, level: float) -> Range:
+def percentiles(values: Floats, level: float = LEVEL) -> Range:
+    """The interval of a value that was computed for each resample."""
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Range(float(low), float(high))
 

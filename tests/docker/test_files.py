@@ -110,7 +110,7 @@ def test_everything_is_installed_as_the_tests_ran_with_it():
     assert len(installs) == 3
     for command in installs:
         assert "--constraint /source/constraints.txt" in command
-        assert "torch" in command or '"$1[postgres]"' in command
+        assert "torch" in command or '"$1[postgres,evals]"' in command
     assert re.search(r"^torch==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     for stage in STAGES.values():
         for text in stage.all("RUN"):
