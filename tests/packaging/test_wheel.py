@@ -30,6 +30,7 @@ IMPORTED_BY_OTHERS = {
     "packaging": "kombu's Redis transport",
     "redis": "kombu's Redis transport",
     "accelerate": "transformers, when it reads GGUF files",
+    "tzdata": "zoneinfo, where the system has no time zones",
 }
 # Imported while the wheel is built, and then only.
 BUILD = {"setuptools"}
@@ -144,7 +145,7 @@ def test_it_asks_for_nothing_that_it_does_not_import(metadata, source):
 def test_extras_are_those_that_the_documentation_names(metadata, source):
     page = (source / "docs" / "install.md").read_text("utf-8")
     extras = set(metadata.get_all("Provides-Extra", []))
-    assert extras == {"dev", "postgres", "triton"}
+    assert extras == {"dev", "docs", "evals", "postgres", "triton"}
     for extra in extras - {"dev"}:
         assert f"`{extra}`" in page
 
