@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 
 from jobs.settings import MEMORY_BROKER, Settings
+
+CLI = Path(__file__).parents[1] / "cli.md"
 
 
 def variables() -> dict[str, tuple[str, str]]:
@@ -23,9 +26,21 @@ def variables() -> dict[str, tuple[str, str]]:
     return found
 
 
+def others() -> list[str]:
+    """The rows of docs/cli.md with variables that `Settings` does not read."""
+    section = CLI.read_text("utf-8").split("\n## Settings\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `PAGEMILL_.*\|$", section, re.MULTILINE)
+    known = variables()
+    left = [row for row in rows if not set(re.findall(r"PAGEMILL_[A-Z_]+", row)) & known.keys()]
+    # Links as seen from reference/.
+    return [re.sub(r"\]\((\w+\.md)", r"](../\1", row) for row in left]
+
+
 def markdown() -> str:
     rows = [f"| `{name}` | {default} | {says} |" for name, (default, says) in variables().items()]
-    return "\n".join(["| variable | default | |", "|---|---|---|", *rows, ""])
+    head = ["| variable | default | |", "|---|---|---|"]
+    parts = ["## Of a deployment\n", *head, *rows, "", "## Of single processes\n", *head, *others()]
+    return "\n".join([*parts, ""])
 
 
 def _attributes() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -104,7 +105,15 @@ def test_every_command_and_option_is_in_the_reference(site: Site) -> None:
 def test_every_setting_column_and_name_is_in_the_reference(site: Site) -> None:
     settings = site.text("reference/settings.html")
     assert all(name in settings for name in Settings.from_env({}).to_env())
-    assert "PAGEMILL_HOME" in settings
+    in_the_code = {
+        name
+        for room in ("jobs", "worker", "engine", "kernels")
+        for path in (ROOT / room).rglob("*.py")
+        for name in re.findall(r"\bPAGEMILL_[A-Z_]*[A-Z]\b", path.read_text("utf-8"))
+    }
+    # Of compose files, and of tests.
+    in_the_code -= {"PAGEMILL_MODEL", "PAGEMILL_CHECK_INVARIANTS", "PAGEMILL_TEST"}
+    assert {name for name in in_the_code if name not in settings} == set()
     views = site.text("reference/views.html")
     assert all(view in views for view in VIEWS)
     assert "rows_per_second" in views
