@@ -148,6 +148,8 @@ class EvaluationOptions(SamplingOptions):
         from jobs.evaluation.inputs import absolute
         from jobs.evaluation.scorer_syntax import parse_scorers
         from jobs.evaluation.spec import EvaluationSpec
+        from jobs.notifications.urls import checked_urls
+        from jobs.settings import Settings
 
         value = {} if self.spec_file is None else _read(self.spec_file)
         given = {
@@ -172,7 +174,9 @@ class EvaluationOptions(SamplingOptions):
             value["inputs"] = [absolute(text) for text in inputs]
         if isinstance(value["model"], str):
             value["model"] = model_name(value["model"])
-        return EvaluationSpec.from_json(value)
+        spec = EvaluationSpec.from_json(value)
+        checked_urls(spec.notify, Settings.from_env().webhook_hosts)
+        return spec
 
     def _gate(self, before: Any) -> Any:
         """The gate of a specification, with what the options say of it."""

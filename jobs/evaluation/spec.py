@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
-from urllib.parse import urlsplit
 
 from jobs.errors import UsageError
 from jobs.evaluation import fields as read
@@ -16,6 +15,7 @@ from jobs.evaluation.scorers.base import Scorer
 from jobs.evaluation.scorers.registry import scorer_kind
 from jobs.evaluation.submit_options import submit_options
 from jobs.kinds import JobKind
+from jobs.notifications.urls import MAX_URLS, refusal
 from jobs.parameters import MAX_SEED
 
 VERSION = 1
@@ -228,11 +228,11 @@ def _scorers(value: Any, where: str) -> tuple[ScorerSpec, ...]:
 def _urls(value: Any, where: str) -> tuple[str, ...]:
     urls = read.texts(value, where)
     for i, url in enumerate(urls):
-        try:
-            parts = urlsplit(url)
-            fits = parts.scheme in ("http", "https") and bool(parts.hostname)
-        except ValueError:
-            fits = False
-        if not fits:
-            raise UsageError(f"{where}[{i}] must be a URL such as https://example.com/hook")
+        reason = refusal(url, ())
+        if reason is not None:
+            raise UsageError(
+                f"{where}[{i}] must be a URL such as https://example.com/hook: {reason}"
+            )
+    if len(urls) > MAX_URLS:
+        raise UsageError(f"{where} has {len(urls)} URLs; {MAX_URLS} at most can be told")
     return urls

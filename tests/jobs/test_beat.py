@@ -21,6 +21,7 @@ from jobs.beat import Beat
 from jobs.database import Database
 from jobs.records import WorkerStatus
 from jobs.settings import Settings
+from jobs.shown_urls import shown_webhook
 from jobs.states import ChunkState, JobState
 from jobs.storage import Storage
 from jobs.store import Store
@@ -28,6 +29,7 @@ from jobs.tables import workers
 from tests.support.deployment import Deployment, wait_for
 from tests.support.played_job import PlayedJob, Window, add_job
 from tests.support.postgres import create_database, drop_database, nobody_let_in
+from tests.support.receiver import receiving
 
 WINDOWS = [Window([[2, 0], [3]], rejected=[1]), Window([[5, 4]])]
 
@@ -116,6 +118,30 @@ def test_jobs_end_without_a_worker(deployment, store, storage):
     assert {c.lease_epoch for c in store.chunks(orphaned.id) if c.id == lost.chunk_id} == {1}
     assert "queued again" in beat.logged()
     assert "Error" not in beat.logged()
+
+
+def test_ends_are_told_without_a_worker(deployment, store, storage):
+    """At once where the beat itself finishes the job, and again until they are taken."""
+    with receiving() as receiver:
+        receiver.answers = [500]
+        secret = {"PAGEMILL_WEBHOOK_SECRET": "a-secret-that-nobody-sees"}
+        with beating(deployment, **secret) as beat:
+            beat.until_logged("looking after the jobs")
+            job = add_job(store, storage, WINDOWS, notify_urls=(f"{receiver.url}/hidden",))
+            job.finish_all()
+            beat.until_logged("HTTP 500; again in")
+            (told,) = store.notifications(job.id)
+            assert told.state == "pending"
+            store.send_again(told.id)  # nobody shall wait for five seconds
+            wait_for("the second", lambda: len(receiver.requests) == 2, timeout=60)
+            to = shown_webhook(receiver.url)
+            beat.until_logged(f"job.completed of {job.id}:v1 to {to}: taken")
+            assert beat.end() == 0
+    for request in receiver.requests:
+        assert request.headers["Pagemill-Delivery"] == told.id
+        assert re.fullmatch(r"t=\d+,v1=[0-9a-f]{64}", request.headers["Pagemill-Signature"])
+    assert "hidden" not in beat.logged()
+    assert "nobody-sees" not in beat.logged()
 
 
 def test_two_beats_do_no_harm(deployment, store, storage):

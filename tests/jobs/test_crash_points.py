@@ -13,15 +13,20 @@ from jobs.database import Database
 from jobs.states import JobState
 from jobs.storage import Storage
 from jobs.store import Store
-from tests.support.crash_points import OF_A_JOB, OF_A_RETRY
-from tests.support.dying_player import LEASE_SECONDS, killed_at, play, reopen
+from tests.support.crash_points import OF_A_JOB, OF_A_NOTIFICATION, OF_A_RETRY
+from tests.support.dying_player import LEASE_SECONDS, deliver, killed_at, play, reopen
+from tests.support.job_store import StoreUnderTest
 from tests.support.on_disk import check_clean, check_never_ahead, published
 from tests.support.played_job import PlayedJob, Window, add_job
+from tests.support.receiver import receiving
 
 WINDOWS = [Window([[2, 0, 3], [4]], rejected=[1]), Window([[6, 5]]), Window([], rejected=[7])]
 ROWS = 8
 TIMEOUT = 60
-COMMITS = ("commit_chunk", "finish_window", "finish_job", "reopen")
+COMMITS = (
+    *("commit_chunk", "finish_window", "finish_job", "reopen"),
+    *("claim_notification", "notification_delivered"),
+)
 
 
 @pytest.fixture
@@ -88,6 +93,35 @@ def test_a_job_whose_worker_dies_there(job: PlayedJob, database_url: str, point:
 
     check_done(job, 1)
     assert before.items() <= published(job.storage, job.id).items()
+
+
+@pytest.mark.parametrize(
+    ("database_url", "point"), backends(OF_A_NOTIFICATION), indirect=["database_url"]
+)
+def test_a_notification_whose_sender_dies_there(
+    database_url: str, point: str, tmp_path: Path
+) -> None:
+    """It arrives all the same, under one id."""
+    database = Database(database_url)
+    store = Store(database, lease_seconds=LEASE_SECONDS)
+    with receiving() as receiver:
+        job = add_job(
+            store, Storage(str(tmp_path / "storage")), WINDOWS, notify_urls=(receiver.url,)
+        )
+        killed_at(point, database_url, job.storage, job.id)
+
+        deliver(job)  # not yet: it could be that the other one only takes its time
+        (told,) = store.notifications(job.id)
+        taken = point == "that is noted"
+        assert told.state == ("delivered" if taken else "pending")
+        StoreUnderTest(database).let_notifications_be_due()
+        deliver(job)
+        (told,) = store.notifications(job.id)
+        assert told.state == "delivered"
+        assert told.attempts == (1 if taken else 2)
+        assert len(receiver.requests) == (2 if point == "the URL has taken it" else 1)
+        assert {r.headers["Pagemill-Delivery"] for r in receiver.requests} == {told.id}
+    database.close()
 
 
 @pytest.mark.parametrize(("database_url", "point"), backends(OF_A_RETRY), indirect=["database_url"])

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, insert, select, text
 
+from jobs.evaluation_tables import notifications
 from jobs.records import Counts
 from jobs.states import JobState
 from jobs.store import Store
@@ -21,6 +22,8 @@ from jobs.tables import chunks, jobs, row_errors, windows
 from tests.support.job_store import ROWS, StoreUnderTest, new_plan, tallies
 
 LARGE = ("chunks", "windows", "row_errors")
+# The constraint's own: its name has the first columns on both databases.
+NOTIFICATIONS_OF = "notifications_"
 ALL = Counts(completed=ROWS)
 POLLED = [
     "SELECT * FROM job_progress WHERE job_id = 'job_large'",
@@ -46,9 +49,15 @@ def crowded(back: StoreUnderTest) -> StoreUnderTest:
     back.add([100] * 80, id="job_large")
     for _ in range(20):
         back.add((1,))
-    if back.database.engine.dialect.name == "postgresql":
-        with back.database.begin() as connection:
-            connection.execute(text("ANALYZE jobs, windows, chunks, row_errors"))
+    told = back.add((1,), id="job_told", model="told", notify_urls=("https://a.example/",))
+    back.complete(told.id)
+    with back.database.begin() as connection:
+        (row,) = connection.execute(select(notifications)).mappings()
+        copies = [{"id": f"dlv_{i}", "subject": f"job_{i}:v1"} for i in range(2000)]
+        done = {**row, "state": "delivered"}
+        connection.execute(insert(notifications), [{**done, **copy} for copy in copies])
+        if back.database.engine.dialect.name == "postgresql":
+            connection.execute(text("ANALYZE jobs, windows, chunks, row_errors, notifications"))
     return back
 
 
@@ -150,8 +159,10 @@ def test_no_statement_reads_a_whole_large_table(crowded: StoreUnderTest) -> None
         (lambda store: store.requeue_expired(), "ix_chunks_running"),
         (lambda store: store.progress("job_large"), "ix_chunks_running"),
         (lambda store: store.progress("job_large"), "ix_chunks_handed_back"),
+        (lambda store: store.claim_notification(60), "ix_notifications_to_send"),
+        (lambda store: store.progress("job_told"), NOTIFICATIONS_OF),
     ],
-    ids=["claim", "wake", "requeue", "running", "handed back"],
+    ids=["claim", "wake", "requeue", "running", "handed back", "send", "told"],
 )
 def test_the_index_that_was_made_for_it_is_used(
     crowded: StoreUnderTest, operation: Callable[[Store], object], index: str

@@ -108,8 +108,14 @@ OF_ITS_SCORES = {
     "the scores are in SQL": Point("finish_evaluation", "after"),
 }
 
+OF_A_NOTIFICATION = {
+    "an attempt is claimed": Point("claim_notification", "after"),
+    "the URL has taken it": Point("notification_delivered", "before"),
+    "that is noted": Point("notification_delivered", "after"),
+}
+
 OF_JOBS = {**OF_A_JOB, **OF_A_RETRY, **OF_A_SUBMIT}
-POINTS = {**OF_JOBS, **OF_A_TICK, **OF_AN_EVALUATION, **OF_ITS_SCORES}
+POINTS = {**OF_JOBS, **OF_A_NOTIFICATION, **OF_A_TICK, **OF_AN_EVALUATION, **OF_ITS_SCORES}
 
 
 def arm(point: Point) -> None:

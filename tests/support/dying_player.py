@@ -16,10 +16,12 @@ import pyarrow as pa
 from jobs.database import Database
 from jobs.finalize import drive
 from jobs.manifest import count_rows
+from jobs.notifications.delivering import Deliverer
 from jobs.parts import read_chunk_input, write_part
 from jobs.records import ChunkLease
 from jobs.result_table import failed_rows, result_table
 from jobs.retry import plan_retry
+from jobs.settings import Settings
 from jobs.spool import SpoolWriter, read_spool
 from jobs.storage import Storage
 from jobs.store import Store
@@ -56,6 +58,11 @@ def play(job: PlayedJob) -> None:
     drive(job.store, job.storage, "player", job.id)
 
 
+def deliver(job: PlayedJob) -> None:
+    """Tell the end of the job to its URLs."""
+    Deliverer(Settings.from_env({}), job.store, job.storage).deliver_due()
+
+
 def _work_on(job: PlayedJob, lease: ChunkLease) -> None:
     folder = job.storage.job(lease.folder)
     rows = read_chunk_input(folder, lease.input_path, lease.ordinal)
@@ -79,6 +86,7 @@ def main() -> None:
     if point in OF_A_RETRY:
         reopen(job)
     play(job)
+    deliver(job)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,11 @@ class PlayedJob:
 
 
 def add_job(
-    store: Store, storage: Storage, windows: Sequence[Window], job_id: str | None = None
+    store: Store,
+    storage: Storage,
+    windows: Sequence[Window],
+    job_id: str | None = None,
+    notify_urls: tuple[str, ...] = (),
 ) -> PlayedJob:
     """Insert a job whose rows lie in the given windows and chunks; row N is in line N + 1."""
     job_id = job_id or f"job_{uuid.uuid4().hex[:20]}"
@@ -148,7 +152,11 @@ def add_job(
             for row in refused
         ),
     )
-    store.insert_job(NewJob(job_id, "played", MODEL, "/tmp/in.jsonl", job_id, {}, 7, 0, None, plan))
+    new = NewJob(
+        job_id, "played", MODEL, "/tmp/in.jsonl", job_id, {}, 7, 0, None, plan,
+        notify_urls=notify_urls,
+    )  # fmt: skip
+    store.insert_job(new)
     return PlayedJob(store, storage, job_id)
 
 
