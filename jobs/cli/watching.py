@@ -175,6 +175,9 @@ class Pace:
     def left(self, progress: JobProgress) -> timedelta | None:
         """None as long as nobody can tell: nothing was finished of late, or it is paused."""
         rows, now = progress.counts.rows, progress.now
+        if progress.job.state is JobState.QUEUED:  # while a worker starts there is no pace
+            self._seen.clear()
+            return None
         self._seen.append((now, rows))
         while (now - self._seen[0][0]).total_seconds() > _PACE_SECONDS:
             self._seen.popleft()

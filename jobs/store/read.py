@@ -87,7 +87,8 @@ def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobPr
         .where(workers.c.model == row.model, is_alive(lease_seconds))
         .order_by(workers.c.started_at, workers.c.id)
     ).all()
-    starts = bool(alive) and all(worker.state == STARTING for worker in alive)
+    # One that has a chunk is ready, and may not have said so yet.
+    starts = not running.chunks and bool(alive) and all(w.state == STARTING for w in alive)
     return JobProgress(
         job=record,
         counts=record.counts + counts_of(running) + counts_of(handed_back),

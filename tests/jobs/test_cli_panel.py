@@ -147,6 +147,7 @@ def test_a_panel_fits_the_terminal(width: int) -> None:
 def test_the_time_left_is_by_the_rows_of_the_last_minute() -> None:
     pace = Pace()
 
+    assert pace.left(progress(0, -50, state=JobState.QUEUED)) is None  # a worker starts
     assert pace.left(progress(0, 0)) is None
     assert pace.left(progress(50, 10)) == timedelta(seconds=30)
     assert pace.left(progress(50, 60)) == timedelta(seconds=180)

@@ -131,6 +131,8 @@ def test_what_a_start_is_at_is_told_as_long_as_no_worker_is_ready(
     assert store.progress(job.id).starting is None
     set_worker(back, second, model="another")
     assert store.progress(job.id).starting == "loading weights 60%"
+    assert store.claim_chunk(first, "m")  # it is ready, and says so with its next heartbeat
+    assert store.progress(job.id).starting is None
 
 
 def test_the_oldest_comes_first(back: StoreUnderTest, store: Store) -> None:
