@@ -91,8 +91,8 @@ def test_lines_tell_of_a_start_and_then_of_rows(
     assert capsys.readouterr().err.splitlines() == [
         "queued  0/10 rows answered  a worker starts: loading torch",
         "queued  0/10 rows answered  a worker starts: loading weights 9%",
-        "in_progress  4/10 rows answered  0 tokens/s  about 15 s left",
-        "in_progress  6/10 rows answered  0 tokens/s  about 13 s left",
+        "in_progress  4/10 rows answered  0 tokens/s",
+        "in_progress  6/10 rows answered  0 tokens/s  about 20 s left",
     ]
 
 
