@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs.cli import completion
 from jobs.cli.console import note
 from jobs.cli.deployment import opened
 from jobs.cli.options import Json
 from jobs.cli.target import STDOUT, writable_path
 from jobs.errors import StorageError, UsageError
+from jobs.records.evaluations import Role
 
 if TYPE_CHECKING:
     from jobs.report.data import Report
@@ -23,6 +25,16 @@ _OURS = b'<meta name="generator" content="pagemill'
 _HEAD = 4096  # bytes of a page in which that is
 
 
+def _names_and_ids(incomplete: str) -> list[completion.Completion]:
+    names = completion.evaluation_names(incomplete)
+    return names or completion.evaluation_ids(incomplete)
+
+
+def _others(incomplete: str) -> list[completion.Completion]:
+    roles = [(str(role), "") for role in Role if role.startswith(incomplete)]
+    return [*roles, *completion.evaluation_ids(incomplete)]
+
+
 def report(
     evaluation: Annotated[
         str | None,
@@ -30,6 +42,7 @@ def report(
             metavar="[NAME|EVAL_ID]",
             help="A series of evaluations, or one of them; the one that ended last if not given.",
             show_default=False,
+            autocompletion=_names_and_ids,
         ),
     ] = None,
     output: Annotated[
@@ -48,6 +61,7 @@ def report(
             metavar="baseline|previous|EVAL_ID",
             help="What rows and slices are compared with; what the gate names if not given.",
             show_default=False,
+            autocompletion=_others,
         ),
     ] = None,
     runs: Annotated[int, typer.Option(min=1, max=100, help="Newest runs in the plots.")] = 30,

@@ -199,5 +199,5 @@ def scores_of(storage: Storage, evaluation: EvaluationRecord) -> ScoresFile | st
         return f"{evaluation.id} has no file of scores"
     try:
         return ScoresFile(storage, evaluation.scores_path)
-    except (StorageError, OutputError) as error:
+    except (StorageError, OutputError, ValueError) as error:
         return f"the scores of {evaluation.id} by row are gone or damaged: {error}"

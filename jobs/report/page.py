@@ -38,7 +38,8 @@ from jobs.report.views import (
 )
 
 MAX_BYTES = 1_900_000
-_MOST_SLICES = 60  # shown of a column
+_MOST_SLICES = 60  # shown of a column; where there are many columns, fewer
+_SLICES_AT_ALL = 600
 _MOST_SETTINGS = 100
 _OPENED = 3  # examples that need not be opened, of those that got worse
 
@@ -69,13 +70,18 @@ def _page(report: Report, examples: Sequence[tuple[str, int, list[Markup]]]) -> 
         methods=() if results is None else methods(results),
         examples=examples,
         few_rows=FEW_ROWS,
-        most_slices=_MOST_SLICES,
+        most_slices=_most_slices(report),
         most_settings=_MOST_SETTINGS,
         interval_name=interval_name,
         method_name=method_name,
         run_word=run_word,
         finding_word=finding_word,
     )  # fmt: skip
+
+
+def _most_slices(report: Report) -> int:
+    columns = 1 if report.results is None else max(1, len(report.results.slices))
+    return min(_MOST_SLICES, max(5, _SLICES_AT_ALL // columns))
 
 
 def _plot(report: Report, scorer: str, number: int) -> Markup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from threading import Barrier, Thread
 
@@ -248,3 +249,18 @@ def test_what_has_ended_can_be_forgotten(back: StoreUnderTest) -> None:
     assert {id for id, _ in back.store.deletions()} == {ended, blessed}
     with pytest.raises(EvaluationNotFound):
         back.store.delete_evaluation(ended)
+
+
+def test_scores_of_all_rows_are_read_of_several_at_once(back: StoreUnderTest) -> None:
+    ids = [add_evaluation(back.store).id for _ in range(3)]
+    sliced = dataclasses.replace(SCORE, slice_column="topic", slice_value="law")
+    for evaluation_id in ids[:2]:
+        assert back.store.move_evaluation(
+            claimed(back.store, evaluation_id), EvaluationState.SCORING
+        )
+        lease = claimed(back.store, evaluation_id)
+        done = (lease, "p", [SCORE, sliced], [], Verdict.PASSED, [])
+        assert back.store.finish_evaluation(*done)
+
+    assert back.store.overall_scores(ids) == {ids[0]: [SCORE], ids[1]: [SCORE]}
+    assert back.store.overall_scores([]) == {}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from jobs.cli.app import app
 from jobs.records.evaluations import EvaluationState
 from tests.support.command_line import CommandLine
 from tests.support.made_evaluations import MadeEvaluations, a_row
@@ -16,6 +19,7 @@ from tests.support.parsed_page import parsed
 pytestmark = pytest.mark.quick
 
 
+@pytest.mark.slow
 def test_the_page_is_a_file_by_itself(cli: CommandLine, made: MadeEvaluations) -> None:
     ids = add_series(made)
 
@@ -77,6 +81,21 @@ def test_what_it_is_compared_with_can_be_chosen(cli: CommandLine, made: MadeEval
     assert "is the run itself" in err
     err = cli("report", "--against", ids["failed"], expect=64)[1]
     assert "is failed, and has no scores" in err
+
+
+def test_names_and_ids_are_completed(cli: CommandLine, made: MadeEvaluations) -> None:
+    ids = add_series(made)
+    command = get_command(app).commands["report"]  # type: ignore[attr-defined]
+    name, against = (p for p in command.params if p.name in ("evaluation", "against"))
+
+    def completed(parameter: Any, incomplete: str) -> list[str]:
+        found = parameter.shell_complete(command.make_context("report", []), incomplete)
+        return [item.value for item in found]
+
+    assert completed(name, "") == ["nightly"]
+    assert completed(name, ids["newest"][:9]) == [ids["newest"]]
+    assert completed(against, "b") == ["baseline"]
+    assert completed(against, ids["newest"][:9]) == [ids["newest"]]
 
 
 def test_an_older_run_is_reported_as_it_was_then(cli: CommandLine, made: MadeEvaluations) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.records.evaluations import EvaluationState, Verdict
+from jobs.records.evaluations import EvaluationState, Role, Verdict
 from jobs.report.data import Report, gather
 from jobs.report.page import MAX_BYTES, render
 from jobs.report.shapes import report_json
@@ -22,7 +22,7 @@ from jobs.report.texts import shown
 from jobs.storage import Storage
 from jobs.store import Store
 from tests.support.made_evaluations import MadeEvaluations, a_row, a_spec
-from tests.support.made_series import add_series, answered, score
+from tests.support.made_series import add_series, answered, comparison, score
 from tests.support.parsed_page import Element, parsed
 from tests.support.played_job import sqlite_store
 
@@ -83,7 +83,7 @@ def harmless(page: str) -> Element:
     return root
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_all_parts_of_a_series_are_there(
     made: MadeEvaluations, store: Store, storage: Storage
 ) -> None:
@@ -299,6 +299,34 @@ def test_a_run_that_failed_says_why_and_shows_the_last_scores(
     assert failed in root.one("header").text
     assert "job job_x failed (job_failed)" in root.one("section", class_="verdict").text
     assert f"These are the scores of {first}" in root.text
+
+
+@pytest.mark.quick
+def test_less_may_be_better_and_one_run_both(
+    made: MadeEvaluations, store: Store, storage: Storage
+) -> None:
+    """A score that should fall; and a baseline that is the run before has one column for both."""
+    gate = {"against": "baseline", "rules": ["latency:rise<=0.1"], "alpha": 0.05, "missing": 0}
+    spec = a_spec("latency", gate=gate)
+    first = made.add(scores=[score("latency", 3.5)], spec=spec)
+    both = [
+        comparison(role, "latency", first, difference=-1.5, better=3, worse=40, p_value=0.01)
+        for role in Role
+    ]
+    finding = {"rule": "latency:p", "passed": None, "sentence": "nothing to compare with"}
+    made.add(scores=[score("latency", 2.0)], comparisons=both, spec=spec, findings=[finding])
+
+    root = harmless(render(report_of(store, storage)))
+
+    table, *_ = root.all("table")
+    assert [th.text for th in table.all("th", scope="col")][5:] == [
+        "against the baseline and the run before"
+    ]
+    row = table.one("tbody").text
+    assert "(less is better)" in row
+    assert "▲ better" in row
+    assert "40 better, 3 worse" in row
+    assert "not judged: nothing to compare with" in root.one("section", class_="verdict").text
 
 
 @pytest.mark.quick
