@@ -27,6 +27,7 @@ from jobs.cli import (
     results,
     retry,
     run,
+    schedules,
     shell_init,
     status,
     submit,
@@ -107,4 +108,5 @@ app.command("doctor")(doctor.doctor)
 app.command("beat")(beat.beat)
 app.command("shell-init")(shell_init.shell_init)
 app.add_typer(evals.commands, name="eval")
+app.add_typer(schedules.commands, name="schedule")
 app.add_typer(database.commands, name="db")

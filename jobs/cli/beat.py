@@ -34,9 +34,9 @@ def beat(
     """Look after the jobs of a deployment, with or without workers, until told to leave.
 
     What was lost is queued again, overdue jobs expire, jobs whose rows are all in are finished,
-    and URLs are told of what ended, every PAGEMILL_SWEEP_SECONDS. Workers do the same; a beat
-    does it while none lives. There may be several. It loads no model; SIGTERM and Ctrl-C end it at
-    once.
+    evaluations are driven and URLs are told of what ended, every PAGEMILL_SWEEP_SECONDS; what a
+    schedule has due is begun on time. Workers do the same; a beat does it while none lives. There
+    may be several. It loads no model; SIGTERM and Ctrl-C end it at once.
 
     \b
     Examples:

@@ -51,6 +51,11 @@ def evaluation_names(incomplete: str) -> list[Completion]:
     return _soon(lambda: _evaluation_names(incomplete))
 
 
+def schedule_names(incomplete: str) -> list[Completion]:
+    """Names of schedules, with when they are due."""
+    return _soon(lambda: _schedule_names(incomplete))
+
+
 def _evaluation_ids(incomplete: str) -> Iterator[Completion]:
     with _store() as store:
         found = store.list_evaluations(limit=_NEWEST)
@@ -65,6 +70,14 @@ def _evaluation_names(incomplete: str) -> Iterator[Completion]:
     for name in found:
         if name.startswith(incomplete):
             yield name, "a series of evaluations"
+
+
+def _schedule_names(incomplete: str) -> Iterator[Completion]:
+    with _store() as store:
+        found = store.schedules()
+    for schedule in found:
+        if schedule.name.startswith(incomplete):
+            yield schedule.name, f"{schedule.cron} {schedule.timezone}"
 
 
 def _ids(incomplete: str, *, ended: bool = False) -> Iterator[Completion]:

@@ -1,9 +1,9 @@
-"""The database: is it there, of our version, writable, on time; and who works for its jobs?"""
+"""The database: is it there, of our version, writable, on time; who works for what is in it?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,12 @@ ADVICE = (
     "on every machine, and that its user owns pagemill's tables"
 )
 MOST_SKEW_SECONDS = 5.0
+MOST_LATE = timedelta(hours=1)
 _SHOWN = 5
 
 
 def check_database(settings: Settings) -> Iterator[Finding]:
-    """Findings about the database, its clock, and the workers that it knows.
+    """Findings about the database, its clock, and the workers and schedules that it knows.
 
     Raises:
         DatabaseError: it cannot be used.
@@ -55,6 +56,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         yield from _place(path, f"{server} at {database.shown_url}, of our version, writable")
         yield _clock(store)
         yield from _workers(store)
+        yield from _schedules(store)
     finally:
         database.close()
 
@@ -139,6 +141,21 @@ def _workers(store: Store) -> Iterator[Finding]:
         yield warning("workers", "none is alive", "start one with `pagemill worker --model MODEL`")
     elif alive and not others:
         yield well("workers", _described(alive))
+
+
+def _schedules(store: Store) -> Iterator[Finding]:
+    now, due = store.due_schedules()
+    late = [s for s in due if s.next_due_at is not None and now - s.next_due_at > MOST_LATE]
+    for schedule in late[:_SHOWN]:
+        yield warning(
+            "schedules",
+            f"{schedule.name} was due at {schedule.next_due_at:%Y-%m-%d %H:%M} UTC, and nobody has "
+            "looked at the clock since: no beat and no worker runs",
+            "start `pagemill beat`",
+        )
+    if not late and (known := store.schedules()):
+        paused = sum(schedule.paused_at is not None for schedule in known)
+        yield well("schedules", f"{len(known)} known, {paused} paused; none is late")
 
 
 def _described(alive: list[WorkerRecord]) -> str:

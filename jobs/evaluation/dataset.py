@@ -17,7 +17,7 @@ from jobs.evaluation.carried import data_of_block
 from jobs.evaluation.inputs import Inputs, find
 from jobs.evaluation.keys import row_content
 from jobs.evaluation.spec import EvaluationSpec
-from jobs.job_options import check_options
+from jobs.job_options import check_options, check_sampling
 from jobs.reading.blocks import Block
 from jobs.reading.opening import open_input
 from jobs.rows import Row
@@ -79,6 +79,7 @@ def describe(deployment: Deployment, spec: EvaluationSpec) -> DatasetInfo:
 def describe_inputs(deployment: Deployment, spec: EvaluationSpec, inputs: Inputs) -> DatasetInfo:
     """`describe`, of files that were found before."""
     submission = submission_of(deployment, spec, inputs)
+    check_sampling(submission.sampling)
     # What the job says to all rows is no part of them.
     rules = replace(check_options(submission), system=None)
     digest = hashlib.sha256()

@@ -72,7 +72,14 @@ def test_every_label_is_explained() -> None:
 def events() -> dict[str, set[str]]:
     """Fields by event, from every `extra={"event": …}` in the source."""
     found: dict[str, set[str]] = {}
-    names = ("attempts", "finalize", "periodic", "sweep", "notifications/delivering")
+    names = (
+        "attempts",
+        "finalize",
+        "periodic",
+        "sweep",
+        "notifications/delivering",
+        "schedules/ticking",
+    )
     ours = [ROOT / "jobs" / f"{name}.py" for name in names]
     ours += [ROOT / "engine" / f"{name}.py" for name in ("micro_batches", "process")]
     for path in [*(ROOT / "worker").glob("*.py"), *ours]:
