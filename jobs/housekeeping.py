@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from jobs.deletion import finish_deletions
-from jobs.errors import JobNotFound, StateConflict, StorageError
+from jobs.errors import EvaluationNotFound, JobNotFound, StateConflict, StorageError
 from jobs.orphans import orphans, remove_orphan
 from jobs.storage import Storage
 from jobs.store import Store
@@ -31,8 +31,8 @@ def keep_house(store: Store, storage: Storage, retention_seconds: float | None) 
     if retention_seconds is not None:
         for job in store.jobs_that_ended(retention_seconds):
             delete_old(store, job.id, retention_seconds)
-        while store.prune_evaluations(retention_seconds):
-            pass
+        for evaluation in store.evaluations_that_ended(retention_seconds):
+            delete_old_evaluation(store, evaluation.id, retention_seconds)
     finish_deletions(store, storage)
     for name in orphans(store, storage):
         _remove_orphan(store, storage, name)
@@ -56,4 +56,12 @@ def delete_old(store: Store, job_id: str, retention_seconds: float) -> bool:
     try:
         return store.delete_job(job_id, "its retention is over", retention_seconds)
     except (StateConflict, JobNotFound):
+        return False
+
+
+def delete_old_evaluation(store: Store, evaluation_id: str, retention_seconds: float) -> bool:
+    """The same of an evaluation; False if it was blessed or deleted meanwhile."""
+    try:
+        return store.delete_evaluation(evaluation_id, retention_seconds)
+    except EvaluationNotFound:
         return False

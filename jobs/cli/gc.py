@@ -16,6 +16,7 @@ from jobs.cli.options import Json
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
+    from jobs.records.evaluations import EvaluationRecord
 
 _SHOWN_STRANGERS = 3
 # Why something goes: it ended long ago, it was deleted and has files, it was never submitted.
@@ -30,10 +31,10 @@ def gc(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove jobs whose retention is over, and what killed commands left in the storage.
+    """Remove what is kept no longer, and what killed commands left in the storage.
 
-    Workers and beats do the same every hour. Prints a line for each job. Jobs are kept for ever
-    unless PAGEMILL_RETENTION is set, such as to 30d.
+    Workers and beats do the same every hour. Prints a line for each. Jobs and evaluations are kept
+    for ever unless PAGEMILL_RETENTION is set, such as to 30d.
 
     \b
     Examples:
@@ -45,6 +46,7 @@ def gc(
         deleted = {job_id for job_id, _ in deployment.store.deletions()}
         for name, why, words in chain(
             _delete_old(deployment, dry_run),
+            _delete_old_evaluations(deployment, dry_run),
             _finish_deletions(deployment, deleted, dry_run),
             _remove_orphans(deployment, dry_run),
         ):
@@ -57,7 +59,10 @@ def gc(
     number = Counter(gone["reason"] for gone in found)
     be = "would be" if dry_run else "are"
     folders = plural(number[_DELETED] + number[_ORPHAN], "folder")
-    note(f"{plural(number[_OLD], 'job')} {be} deleted, {folders} removed")
+    evaluations = sum(g["reason"] == _OLD and g["id"].startswith("eval_") for g in found)
+    jobs = plural(number[_OLD] - evaluations, "job")
+    also = f" and {plural(evaluations, 'evaluation')}" if evaluations else ""
+    note(f"{jobs}{also} {be} deleted, {folders} removed")
 
 
 def _delete_old(deployment: Deployment, dry_run: bool) -> Iterator[Gone]:
@@ -72,7 +77,17 @@ def _delete_old(deployment: Deployment, dry_run: bool) -> Iterator[Gone]:
             yield job.id, _OLD, f"{job.state} {_when(job)}"
 
 
-def _when(job: JobRecord) -> str:
+def _delete_old_evaluations(deployment: Deployment, dry_run: bool) -> Iterator[Gone]:
+    from jobs.housekeeping import delete_old_evaluation
+
+    store, retention = deployment.store, deployment.settings.retention_seconds
+    for old in [] if retention is None else store.evaluations_that_ended(retention):
+        assert retention is not None
+        if dry_run or delete_old_evaluation(store, old.id, retention):
+            yield old.id, _OLD, f"{old.state} {_when(old)}"
+
+
+def _when(job: JobRecord | EvaluationRecord) -> str:
     assert job.finished_at is not None
     return job.finished_at.astimezone().isoformat(" ", "seconds")
 

@@ -111,20 +111,25 @@ class Evaluating:
         """
         return self._database.transact(lambda c: steps.cancel(c, evaluation_id))
 
-    def delete_evaluation(self, evaluation_id: str) -> None:
+    def delete_evaluation(self, evaluation_id: str, ended_for: float | None = None) -> bool:
         """Forget an evaluation that has ended; `deletions` tells what files have to go.
+
+        Args:
+            ended_for: only if it ended at least so many seconds ago, and is no baseline; False if
+                that is not so.
 
         Raises:
             StateConflict: it has not ended.
         """
         attempt = itertools.count()
-        self._database.transact(
-            lambda c: evaluations.delete_evaluation(c, evaluation_id, next(attempt) > 0)
+        return self._database.transact(
+            lambda c: evaluations.delete_evaluation(c, evaluation_id, ended_for, next(attempt) > 0)
         )
 
-    def prune_evaluations(self, seconds: float) -> int:
-        """Forget evaluations that ended so many seconds ago and are not blessed; how many."""
-        return self._database.transact(lambda c: evaluations.prune(c, seconds))
+    def evaluations_that_ended(self, seconds: float) -> list[EvaluationRecord]:
+        """Evaluations that ended at least so many seconds ago, but no baselines; oldest first."""
+        with self._database.read() as connection:
+            return evaluations.evaluations_that_ended(connection, seconds)
 
     # ---- steps
 

@@ -6,7 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 
 from jobs.errors import EvaluationNotFound, StateConflict
 from jobs.evaluation_tables import evaluation_comparisons, evaluation_scores, evaluations
@@ -28,7 +39,7 @@ from jobs.tables import deletions
 SCORES_FOLDER = "evaluations"  # with a folder for each, under the storage
 SHORTEST_PREFIX = 9  # `eval_` and four characters
 SHOWN_MATCHES = 10
-NAMES_AT_ONCE = 500  # parameters of one statement
+ROWS_AT_ONCE = 500  # of one statement
 ENDED = [state for state in EvaluationState if state.terminal]
 
 
@@ -169,8 +180,8 @@ def overall_scores(connection: Connection, ids: Sequence[str]) -> dict[str, list
     """Those of all rows together, of several evaluations."""
     columns = evaluation_scores.c
     found: dict[str, list[ScoreRecord]] = {}
-    for start in range(0, len(ids), NAMES_AT_ONCE):
-        some = columns.evaluation_id.in_(ids[start : start + NAMES_AT_ONCE])
+    for start in range(0, len(ids), ROWS_AT_ONCE):
+        some = columns.evaluation_id.in_(ids[start : start + ROWS_AT_ONCE])
         query = select(evaluation_scores).where(some, columns.slice_column == "")
         for row in connection.execute(query.order_by(columns.scorer)):
             found.setdefault(row.evaluation_id, []).append(_score_record(row))
@@ -212,8 +223,8 @@ def insert_results(
     """Insert what came out of an evaluation that has no results yet."""
     for table, records in ((evaluation_scores, found), (evaluation_comparisons, compared)):
         rows = [{"evaluation_id": evaluation_id, **_values(record)} for record in records]
-        for start in range(0, len(rows), NAMES_AT_ONCE):
-            connection.execute(insert(table), rows[start : start + NAMES_AT_ONCE])
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            connection.execute(insert(table), rows[start : start + ROWS_AT_ONCE])
 
 
 def bless(connection: Connection, evaluation_id: str, remove: bool) -> EvaluationRecord:
@@ -235,10 +246,13 @@ def bless(connection: Connection, evaluation_id: str, remove: bool) -> Evaluatio
     return evaluation(connection, found.id)
 
 
-def delete_evaluation(connection: Connection, evaluation_id: str, again: bool) -> None:
+def delete_evaluation(
+    connection: Connection, evaluation_id: str, ended_for: float | None, again: bool
+) -> bool:
     """Forget an evaluation that has ended; `deletions` tells what files have to go.
 
     Args:
+        ended_for: only if it ended at least so many seconds ago, and is no baseline; False if not.
         again: there was an earlier attempt, whose answer was lost on its way.
 
     Raises:
@@ -248,26 +262,38 @@ def delete_evaluation(connection: Connection, evaluation_id: str, again: bool) -
     state = connection.scalar(query.with_for_update())
     if state is None:
         if again:
-            return
+            return True
         evaluation(connection, evaluation_id)  # says how to find one
     if state not in ENDED:
         raise StateConflict(
             f"evaluation {evaluation_id} is {state}; wait until it has ended, or end it with "
             f"`pagemill eval cancel {evaluation_id}`"
         )
-    _delete(connection, [evaluation_id])
-
-
-def prune(connection: Connection, seconds: float) -> int:
-    """Forget evaluations that ended so long ago; baselines stay as long as they are blessed."""
-    ended_long_ago = (
-        evaluations.c.finished_at <= database_now(-seconds),
-        evaluations.c.blessed_at.is_(None),
+    old = () if ended_for is None else _ended_long_ago(ended_for)
+    if not connection.scalar(select(exists().where(evaluations.c.id == evaluation_id, *old))):
+        return False
+    # As of jobs: whoever finds a deletion removes the folder.
+    connection.execute(
+        insert(deletions).values(
+            job_id=evaluation_id,
+            folder=f"{SCORES_FOLDER}/{evaluation_id}",
+            deleted_at=database_now(),
+        )
     )
-    query = select(evaluations.c.id).where(*ended_long_ago).limit(NAMES_AT_ONCE)
-    ids = list(connection.scalars(query.with_for_update()))
-    _delete(connection, ids)
-    return len(ids)
+    for table in (evaluation_scores, evaluation_comparisons):
+        connection.execute(delete(table).where(table.c.evaluation_id == evaluation_id))
+    connection.execute(delete(evaluations).where(evaluations.c.id == evaluation_id))
+    return True
+
+
+def evaluations_that_ended(connection: Connection, seconds: float) -> list[EvaluationRecord]:
+    query = select(evaluations).where(*_ended_long_ago(seconds)).order_by(evaluations.c.finished_at)
+    return [evaluation_record(row) for row in connection.execute(query)]
+
+
+def _ended_long_ago(seconds: float) -> tuple[ColumnElement[bool], ...]:
+    """Whether it is kept no longer; baselines stay as long as they are blessed."""
+    return evaluations.c.finished_at <= database_now(-seconds), evaluations.c.blessed_at.is_(None)
 
 
 def evaluation_record(row: Row[Any]) -> EvaluationRecord:
@@ -332,17 +358,3 @@ def _first(connection: Connection, query: Any) -> EvaluationRecord | None:
 
 def _values(record: ScoreRecord | ComparisonRecord) -> Mapping[str, Any]:
     return {name: getattr(record, name) for name in record.__slots__}
-
-
-def _delete(connection: Connection, ids: Sequence[str]) -> None:
-    """Put a deletion in the place of each, as of jobs: whoever finds it removes the folder."""
-    for evaluation_id in ids:
-        values = {
-            "job_id": evaluation_id,
-            "folder": f"{SCORES_FOLDER}/{evaluation_id}",
-            "deleted_at": database_now(),
-        }
-        connection.execute(insert(deletions).values(values))
-    for table in (evaluation_scores, evaluation_comparisons):
-        connection.execute(delete(table).where(table.c.evaluation_id.in_(ids)))
-    connection.execute(delete(evaluations).where(evaluations.c.id.in_(ids)))

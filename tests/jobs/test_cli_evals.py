@@ -261,3 +261,19 @@ def test_a_specification_can_be_a_file(cli: CommandLine, played: PlayedEvaluatio
         out, _ = cli("eval", "run", "--spec", str(path), "--no-worker", "--json")
     assert json.loads(out)["spec"]["slices"] == ["topic"]
     assert len(ROWS) == json.loads(out)["dataset"]["rows"]
+
+
+def test_gc_removes_those_whose_retention_is_over(
+    cli: CommandLine, played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, blessed = played.run(right), played.run(right)
+    played.store.bless(blessed.id)
+    monkeypatch.setenv("PAGEMILL_RETENTION", "0.001s")
+    out, err = cli("gc", "--dry-run")
+    assert f"{old.id}  completed" in out
+    assert blessed.id not in out
+    _, err = cli("gc")
+    assert "2 jobs and 1 evaluation are deleted" in err
+    assert [e.id for e in played.store.list_evaluations()] == [blessed.id]
+    assert not (cli.storage.root / "evaluations" / old.id).exists()
+    assert (cli.storage.root / "evaluations" / blessed.id).exists()

@@ -241,11 +241,14 @@ def test_what_has_ended_can_be_forgotten(back: StoreUnderTest) -> None:
         set_row(back, id, finished_at=database_now(-100.0))
     with pytest.raises(StateConflict, match=f"pagemill eval cancel {runs}"):
         back.store.delete_evaluation(runs)
-    assert back.store.prune_evaluations(50) == 1
+    assert [e.id for e in back.store.evaluations_that_ended(50)] == [ended]
+    assert not back.store.delete_evaluation(blessed, 50)
+    assert not back.store.delete_evaluation(young, 50)
+    assert back.store.delete_evaluation(ended, 50)
     assert {e.id for e in back.store.list_evaluations()} == {runs, blessed, young}
     assert back.store.deletions() == [(ended, f"evaluations/{ended}")]
     assert back.store.evaluation_scores(ended) == []
-    back.store.delete_evaluation(blessed)
+    assert back.store.delete_evaluation(blessed)
     assert {id for id, _ in back.store.deletions()} == {ended, blessed}
     with pytest.raises(EvaluationNotFound):
         back.store.delete_evaluation(ended)
