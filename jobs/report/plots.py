@@ -67,7 +67,7 @@ def trend(points: Sequence[Point], title: str, key: str) -> Markup:
 
     drawn = [
         *(_tick(value, y(value)) for value in _ticks(bottom, top)),
-        *(_break(x - step / 2, p) for x, p in zip(xs, points, strict=True) if p.broken),
+        *(_break(x - step / 2, p) for x, p in zip(xs[1:], points[1:], strict=True) if p.broken),
     ]
     for run in _unbroken(points):
         lows = [f"{xs[i]:.1f},{y(_or(points[i].low, points[i].value)):.1f}" for i in run]

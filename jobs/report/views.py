@@ -133,9 +133,11 @@ def scale(score: ScoreRecord) -> tuple[float, float]:
 def points(runs: Sequence[Run], scorer: str) -> list[Point]:
     """A scorer's course. What changed counts from the run before that has scores."""
     made = []
-    for run in runs:
+    ends = [run.evaluation.finished_at or run.evaluation.created_at for run in runs]
+    # Days tell runs apart, or else times of that day do.
+    form = "%Y-%m-%d" if len({end.date() for end in ends}) > 1 else "%m-%d %H:%M"
+    for run, ended in zip(runs, ends, strict=True):
         score = run.scores.get(scorer)
-        ended = run.evaluation.finished_at or run.evaluation.created_at
         value = None if score is None else score.value
         said = "no score" if value is None else f"{scorer} {decimal(value)}"
         if score is not None and score.low is not None and score.high is not None:
@@ -144,7 +146,7 @@ def points(runs: Sequence[Run], scorer: str) -> list[Point]:
         made.append(
             Point(
                 label=f"{ended:%Y-%m-%d %H:%M} {run.evaluation.id}: {how}, {said}",
-                when=f"{ended:%Y-%m-%d}",
+                when=ended.strftime(form),
                 value=value,
                 low=None if score is None else score.low,
                 high=None if score is None else score.high,

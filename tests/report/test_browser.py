@@ -84,6 +84,8 @@ def test_it_fits_is_quiet_and_can_be_read(
     assert browser.evaluate("document.querySelector('h1').getBoundingClientRect().height") > 20
     browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") == width
+    cells = "[...document.querySelectorAll('.stack td')].map(e => e.getBoundingClientRect().right)"
+    assert max(browser.evaluate(cells)) <= width  # nobody has to scroll for the scores
     assert browser.evaluate(CONTRAST) == []
     assert browser.evaluate(UNNAMED) == 0
     assert browser.evaluate(TEXT_SIZES) >= 9

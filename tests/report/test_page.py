@@ -50,8 +50,8 @@ TAGS = frozenset((
 ))  # fmt: skip
 SAFE_ATTRIBUTES = frozenset((
     "class", "id", "href", "lang", "charset", "http-equiv", "content", "name", "aria-labelledby",
-    "aria-label", "aria-hidden", "role", "tabindex", "scope", "value", "datetime", "dir", "open",
-    "viewbox", "d", "cx", "cy", "r", "x", "y", "points",
+    "aria-label", "aria-hidden", "role", "tabindex", "data-label", "scope", "value", "datetime",
+    "dir", "open", "viewbox", "d", "cx", "cy", "r", "x", "y", "points",
 ))  # fmt: skip
 
 
