@@ -63,6 +63,7 @@ SESSIONS: dict[str, Prepared] = {
     "docs/explanation/paged-attention.md": empty,
     "docs/howto/metrics.md": empty,
     "docs/howto/migrating.md": empty,
+    "docs/howto/nightly.md": empty,
     "docs/howto/several-gpus.md": empty,
     "docs/howto/tuning.md": empty,
     "docs/quickstart.md": empty,
