@@ -48,7 +48,7 @@ log = logging.getLogger("pagemill.evaluation")
 MOST_ATTEMPTS = 5  # of one step
 FIRST_WAIT_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 300.0
-JUDGED_SECONDS = 2.0  # between looks at the jobs of judges
+OPEN_AGAIN_SECONDS = 10.0  # until a job is looked at again that somebody retried
 
 # Of errors that come again and again, in the evaluation that they end.
 _CODES: dict[type[Exception], str] = {
@@ -238,7 +238,7 @@ def _answered(step: _Step) -> bool:
 
     job = _ended(step.store, step.lease.evaluation.job_id, "job", "that answers")
     if job is None:
-        step.store.leave_evaluation(step.lease, JUDGED_SECONDS)
+        step.store.leave_evaluation(step.lease, OPEN_AGAIN_SECONDS)
         return False
     asked = {}
     for name, judge in judges_of(step.spec.make_scorers()).items():
@@ -258,7 +258,7 @@ def _judged(step: _Step) -> bool:
     """Whether all judges have ended, with a reply to score by."""
     for name, job_id in step.lease.evaluation.judge_jobs.items():
         if _ended(step.store, job_id, "judge", f"of {name}") is None:
-            step.store.leave_evaluation(step.lease, JUDGED_SECONDS)
+            step.store.leave_evaluation(step.lease, OPEN_AGAIN_SECONDS)
             return False
     return step.move(EvaluationState.SCORING)
 
@@ -268,7 +268,7 @@ def _score(step: _Step) -> bool:
 
     job = _ended(step.store, step.lease.evaluation.job_id, "job", "that answers")
     if job is None:  # retried by somebody meanwhile
-        step.store.leave_evaluation(step.lease, JUDGED_SECONDS)
+        step.store.leave_evaluation(step.lease, OPEN_AGAIN_SECONDS)
         return False
     scorers = step.spec.make_scorers()
     done = score(step.store, step.deployment.storage, step.lease, step.spec, scorers, job)

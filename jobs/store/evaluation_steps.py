@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from jobs.errors import StateConflict
 from jobs.evaluation_shape import evaluation_json
@@ -228,7 +239,8 @@ def _is_due(only: str | None) -> tuple[ColumnElement[bool], ...]:
         # Whoever waits for it waits only where a try failed.
         not_failed = evaluations.c.error_message.is_(None)
         when = and_(evaluations.c.id == only, or_(when, not_failed))
-    return (EVALUATION_IS_OPEN, when, lease_is_free(evaluations), ~_waits_for_job(), ~_waits())
+    free = lease_is_free(evaluations)
+    return (EVALUATION_IS_OPEN, when, free, ~_waits_for_job(), ~_waits_for_judge(), ~_waits())
 
 
 def _waits_for_job() -> ColumnElement[bool]:
@@ -236,6 +248,15 @@ def _waits_for_job() -> ColumnElement[bool]:
     of_it = (jobs.c.id == evaluations.c.job_id, jobs.c.state.not_in(TERMINAL))
     answering = evaluations.c.state == EvaluationState.ANSWERING
     return and_(answering, exists().where(*of_it).correlate(evaluations))
+
+
+def _waits_for_judge() -> ColumnElement[bool]:
+    """Whether a job that judges its answers has not ended; such jobs are known by their keys."""
+    start = literal("evaluation:") + evaluations.c.id + literal(":")
+    of_it = func.substr(jobs.c.idempotency_key, 1, func.length(start)) == start
+    judging = evaluations.c.state == EvaluationState.JUDGING
+    open_ones = exists().where(of_it, jobs.c.state.not_in(TERMINAL))
+    return and_(judging, open_ones.correlate(evaluations))
 
 
 def _waits() -> ColumnElement[bool]:

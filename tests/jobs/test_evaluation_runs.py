@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
@@ -14,6 +15,8 @@ from sqlalchemy import select, update
 from jobs.evaluation import runs
 from jobs.evaluation_tables import evaluations, notifications
 from jobs.records.evaluations import EvaluationState, Role, Verdict
+from jobs.normalize import NormalizedWriter
+from jobs.retry import plan_retry
 from jobs.settings import Settings
 from jobs.sqltypes import database_now
 from jobs.states import JobState
@@ -109,6 +112,45 @@ def test_another_system_message_is_compared_row_by_row(played: PlayedEvaluations
     second = played.run(FEW_WRONG, spec={"submit": {"system": "Be brief.", "max_tokens": 4}})
     (comparison,) = played.store.evaluation_comparisons(second.id)
     assert (comparison.pairs, comparison.unpaired) == (40, 0)
+
+
+def test_another_template_is_compared_row_by_row(played: PlayedEvaluations) -> None:
+    played.write([{**row, "asks": row["prompt"]} for row in ROWS])
+    for template in ("{{ asks }}", "Say it: {{ asks }}"):
+        ended = played.run(FEW_WRONG, spec={"submit": {"template": template}})
+    (comparison,) = played.store.evaluation_comparisons(ended.id)
+    assert (comparison.pairs, comparison.unpaired) == (40, 0)
+
+
+def test_each_row_has_its_prompt_in_any_order_of_answering(
+    played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are answered in the order of their texts, a few at a time, in several windows."""
+    small = partial(NormalizedWriter, window_rows=7)
+    monkeypatch.setattr("jobs.submission.NormalizedWriter", small)
+    ended = played.run(right, spec={"submit": {"chunk_rows": 2}})
+    job_id = ended.job_id or ""
+    assert len(played.store.windows(job_id)) == 6
+    rows = pq.read_table(played.storage.root / (ended.scores_path or "")).to_pylist()
+    assert [row["prompt"] for row in rows] == [row["prompt"] for row in ROWS]
+    assert [row["target"] for row in rows] == [row["target"] for row in ROWS]
+
+
+def test_rows_that_were_answered_again_are_scored(played: PlayedEvaluations) -> None:
+    found = played.add()
+    played.drive()
+    job_id = played.store.evaluation(found.id).job_id or ""
+    played.answer(job_id, lambda row: None if row in (3, 4) else right(row))
+    plan, counts = plan_retry(played.store, played.storage, job_id)
+    played.store.reopen(job_id, plan, counts)
+    assert played.drive(found.id) == 0  # not before that has ended, too
+    played.answer(job_id, right)
+    while played.drive(found.id):
+        pass
+    ended = played.store.evaluation(found.id)
+    rows = pq.read_table(played.storage.root / (ended.scores_path or "")).to_pylist()
+    assert [row["score.exact"] for row in rows] == [1.0] * 40
+    assert [row["prompt"] for row in rows] == [row["prompt"] for row in ROWS]
 
 
 def test_rows_without_an_answer_make_it_incomplete(played: PlayedEvaluations) -> None:
