@@ -107,7 +107,8 @@ def gather(
 
     Raises:
         EvaluationNotFound: there is no such evaluation.
-        UsageError: the run has not ended, or has nothing in common with the other one.
+        UsageError: the run has not ended, or is to be compared with itself or with one that has
+            no scores.
     """
     newest = _newest(store, asked)
     series = store.list_evaluations(newest.name, limit=None)
@@ -133,7 +134,8 @@ def gather(
 
 
 def _newest(store: Store, asked: str | None) -> EvaluationRecord:
-    if asked is not None and asked.startswith(_ID):
+    # A series may have a name that begins as ids do.
+    if asked is not None and asked.startswith(_ID) and asked not in store.evaluation_names():
         found = store.evaluation(asked)
         if not found.state.terminal:
             raise UsageError(

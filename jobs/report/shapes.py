@@ -96,6 +96,8 @@ def _job(job: JobRecord) -> dict[str, Any]:
         "seed": job.seed,
         "version": job.published_version,
         "counts": dataclasses.asdict(job.counts),
+        "device_seconds": job.device.seconds,
+        "gpu_seconds": job.device.gpu_seconds,
     }
 
 

@@ -195,7 +195,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("answering job", f"{run.job_id}{gone}" if run.job_id else "none"),
     ]
     if job is not None:
-        found.append(("tokens", _tokens(job)))
+        found += [("tokens", _tokens(job)), ("time of devices", _device_time(job))]
     for name, judge in results.run.judges.items():
         found.append((f"judge of {name}", f"{judge.id}, {judge.model}; {_tokens(judge)}"))
     return [
@@ -225,6 +225,11 @@ def _scorer_texts(spec: Mapping[str, Any]) -> Iterator[str]:
         kind = scorer["scorer"] if scorer["scorer"] != scorer["name"] else ""
         inner = ", ".join(filter(None, (kind, options)))
         yield f"{scorer['name']} ({inner})" if inner else str(scorer["name"])
+
+
+def _device_time(job: JobRecord) -> str:
+    gpu = f", {job.device.gpu_seconds:,.1f} s of it of GPUs" if job.device.gpu_seconds else ""
+    return f"{job.device.seconds:,.1f} s{gpu}"
 
 
 def _tokens(job: JobRecord) -> str:

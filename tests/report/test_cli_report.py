@@ -118,3 +118,5 @@ def test_what_is_not_there_is_said(cli: CommandLine, made: MadeEvaluations) -> N
     made.add("weekly", scores=[score("exact", 0.5)], rows=[a_row(0, "a", exact=1.0)])
     assert "there is no folder" in cli("report", "-o", "gone/report.html", expect=64)[1]
     assert "open_runs" in cli("report", "weekly", "--json")[0]
+    made.add("eval_of_maths", scores=[score("exact", 0.5)])
+    assert cli.json("report", "eval_of_maths")["series"] == "eval_of_maths"
