@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.job_shape import time_json
 from jobs.records.evaluations import ComparisonRecord, EvaluationRecord, ScoreRecord
+from jobs.shown_urls import shown_input, shown_webhook
 
 
 def evaluation_json(
@@ -41,8 +42,17 @@ def evaluation_json(
             name: time_json(getattr(evaluation, name))
             for name in ("created_at", "started_at", "finished_at", "blessed_at")
         },
-        "spec": dict(evaluation.spec),
+        "spec": shown_spec(evaluation.spec),
     }
+
+
+def shown_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A specification that may be shown and sent: without the secrets in its URLs."""
+    shown = dict(spec)
+    for name, hide in (("inputs", shown_input), ("notify", shown_webhook)):
+        if isinstance(urls := shown.get(name), list):
+            shown[name] = [hide(url) if "://" in url else url for url in urls]
+    return shown
 
 
 def score_json(score: ScoreRecord) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.cli.console import keep_whole, note, one_line, say, show, squeezable, table
 from jobs.cli.deployment import Deployment
-from jobs.evaluation_shape import evaluation_json
+from jobs.evaluation_shape import evaluation_json, shown_spec
 from jobs.records.evaluations import EvaluationState, Role
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def show_details(deployment: Deployment, evaluation: EvaluationRecord) -> None:
         ("name", evaluation.name),
         ("state", evaluation.state.value),
         ("model", evaluation.spec.get("model")),
-        ("inputs", ", ".join(evaluation.spec.get("inputs", []))),
+        ("inputs", ", ".join(shown_spec(evaluation.spec).get("inputs", []))),
         ("rows", None if evaluation.dataset_rows is None else f"{evaluation.dataset_rows:,}"),
         ("data set", evaluation.dataset_hash),
         ("job", evaluation.job_id),

@@ -14,8 +14,8 @@ from sqlalchemy import select, update
 
 from jobs.evaluation import runs
 from jobs.evaluation_tables import evaluations, notifications
-from jobs.records.evaluations import EvaluationState, Role, Verdict
 from jobs.normalize import NormalizedWriter
+from jobs.records.evaluations import EvaluationState, Role, Verdict
 from jobs.retry import plan_retry
 from jobs.settings import Settings
 from jobs.sqltypes import database_now
@@ -300,12 +300,13 @@ def test_cancelled_while_its_job_is_submitted(
 
 
 def test_its_end_is_told(back: StoreUnderTest, played: PlayedEvaluations) -> None:
-    url = "https://example.com/hook"
+    url = "https://example.com/hook?token=secret"
     ended = played.run(FEW_WRONG, spec={"notify": [url]})
     with back.database.read() as connection:
         (told,) = connection.execute(select(notifications)).all()
     assert (told.subject, told.event, told.url) == (ended.id, "evaluation.completed", url)
     assert told.body["verdict"] == "ungated"
+    assert "secret" not in json.dumps(told.body)  # others are told the same
     assert told.body["scores"][0]["value"] == 38 / 40
 
 
