@@ -11,9 +11,9 @@ from jobs.cli.console import keep_whole, note, one_line, say, show, squeezable, 
 from jobs.cli.deployment import Deployment
 from jobs.cli.evaluation_tables import show_list as show_evaluations
 from jobs.cli.evaluation_tables import whole_json
+from jobs.evaluation_shape import shown_spec
 from jobs.job_shape import time_json
 from jobs.schedules.ticking import cron_of
-from jobs.shown_urls import without_password
 
 if TYPE_CHECKING:
     from jobs.records.evaluations import EvaluationRecord, ScheduleRecord
@@ -34,7 +34,7 @@ def schedule_json(schedule: ScheduleRecord) -> dict[str, Any]:
         "overlap": schedule.overlap.value,
         "dataset_hash": schedule.dataset_hash,
         "created_at": time_json(schedule.created_at),
-        "spec": dict(schedule.spec),
+        "spec": shown_spec(schedule.spec),
     }
 
 
@@ -82,7 +82,7 @@ def show_list(deployment: Deployment, schedules: Sequence[ScheduleRecord]) -> No
 
 def show_details(deployment: Deployment, schedule: ScheduleRecord) -> None:
     """All that there is to say about one."""
-    spec = schedule.spec
+    spec = shown_spec(schedule.spec)
     gate = spec.get("gate") or {}
     paused = schedule.paused_at
     frozen = schedule.dataset_hash and f"{schedule.dataset_hash}; other rows fail"
@@ -98,7 +98,7 @@ def show_details(deployment: Deployment, schedule: ScheduleRecord) -> None:
         ("gate", ", ".join(gate.get("rules", [])) or "none"),
         ("catch-up", schedule.catch_up.value),
         ("overlap", schedule.overlap.value),
-        ("notify", ", ".join(without_password(url) for url in spec.get("notify", []))),
+        ("notify", ", ".join(spec.get("notify", []))),
         ("created", _here(schedule.created_at)),
     ]
     width = max(len(name) for name, value in lines if value)
