@@ -63,6 +63,7 @@ def test_the_unit_starts_a_worker_and_stops_as_workers_end() -> None:
     assert sorted(stopped) == sorted(set(never) - {"0"})
 
 
+@pytest.mark.slow
 def test_another_gpu_is_served_as_the_first_one_is(tmp_path: Path) -> None:
     text = only(GPUS, "yaml")
     (tmp_path / "compose.gpus.yaml").write_text(text)

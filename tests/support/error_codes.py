@@ -62,8 +62,8 @@ def _below(kind: type) -> Iterator[type]:
 
 def _made(makers: dict[str, int]) -> set[str]:
     found = set()
-    for module, tree in _modules():
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+    for module, tree, calls in _calls():
+        for call in calls:
             name = f"{module}.{ast.unparse(call.func)}"
             for maker, place in makers.items():
                 if name.endswith(f".{maker}") and len(call.args) > place:
@@ -72,12 +72,25 @@ def _made(makers: dict[str, int]) -> set[str]:
 
 
 @cache
-def _modules() -> list[tuple[str, ast.Module]]:
-    return [
-        (".".join(path.relative_to(ROOT).with_suffix("").parts), ast.parse(path.read_text("utf-8")))
-        for room in ("jobs", "engine", "worker")
-        for path in sorted((ROOT / room).rglob("*.py"))
-    ]
+def _calls() -> list[tuple[str, ast.Module, list[ast.Call]]]:
+    """By module, the calls of whatever may make an error."""
+    makers = {name.rpartition(".")[2] for name in _OF_A_ROW | _OF_A_JOB | _OF_AN_EVALUATION}
+    found = []
+    for room in ("jobs", "engine", "worker"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            text = path.read_text("utf-8")
+            if not any(f"{maker}(" in text for maker in makers):
+                continue
+            tree = ast.parse(text)
+            calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            found.append((module, tree, [call for call in calls if _called(call) in makers]))
+    return found
+
+
+def _called(call: ast.Call) -> str:
+    """The last name of what is called."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
 def _texts(code: ast.expr, tree: ast.Module) -> set[str]:
