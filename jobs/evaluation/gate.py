@@ -167,7 +167,7 @@ def _sentence(
         f"{rule.scorer} {moved}{by}{values} since the {change.role} evaluation"
         f" (over {change.pairs:,} pairs: {change.better:,} better, {change.worse:,} worse; "
         f"difference {difference:+.4g}{_interval(change.low, change.high)}, "
-        f"p = {_p_value(change.p_value or 0.0)}{method})"
+        f"p {_p_value(change.p_value or 0.0)}{method})"
     )
     direction = "rise" if rule.direction > 0 else "drop"
     if not too_far:
@@ -183,7 +183,7 @@ def _value(value: float) -> str:
 
 
 def _p_value(value: float) -> str:
-    return f"{value:.2g}" if value >= 1e-4 else "under 0.0001"
+    return f"= {value:.2g}" if value >= 1e-4 else "< 0.0001"
 
 
 def _interval(low: float | None, high: float | None) -> str:

@@ -142,7 +142,7 @@ def test_a_sentence_has_all_that_it_is_about(rule: str, end: str) -> None:
     (finding,) = judge(gate(rule), [SCORE], [DROP], [BEFORE]).findings
     assert finding.sentence == (
         "exact dropped by 0.0310 from 0.7810 to 0.7500 since the baseline evaluation (over 1,000 "
-        "pairs: 10 better, 41 worse; difference -0.031 [-0.0450, -0.0170], p = under 0.0001 by "
+        "pairs: 10 better, 41 worse; difference -0.031 [-0.0450, -0.0170], p < 0.0001 by "
         f"McNemar's exact test){end}"
     )
 
