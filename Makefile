@@ -18,7 +18,7 @@ TEST_PROCESSES ?= 2
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
-.PHONY: help demo docs test quick chaos aot lint types imports schema check wheel-check bench gpu-test gpu-bench clean
+.PHONY: help demo docs test quick chaos aot lint types imports schema check wheel-check bench screenshots gpu-test gpu-bench clean
 
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
@@ -120,6 +120,10 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.submit --save
 	$(BIN)/python -m benchmarks.prefix_cache --save
 	$(BIN)/python -m benchmarks.startup --save
+
+# The pictures of the README, of real runs; the report needs chromium.
+screenshots: $(VENV)/.installed-dev
+	$(BIN)/python -m docs.screenshots
 
 # Ten minutes at most, each. ARGS=--dry-run goes without a GPU, in Triton's interpreter.
 gpu-test:

@@ -41,7 +41,7 @@ _TAKEN_BACK = re.compile(rb"(?:\r|\x1b\[\d*[AK]|\x1b\[\?25[lh])+")
 
 
 def report(home: Path) -> None:
-    """Four runs: a baseline, the same again, warmer, and without examples in the prompt."""
+    """Four runs: a baseline, the same again, warmer, and much warmer."""
     program = installed()
     if program is None:
         raise SystemExit("the picture of a report needs chromium, which is not installed")
@@ -55,14 +55,14 @@ def report(home: Path) -> None:
         "--scorer",
         "f1",
     )
-    few, zero = (("--template", f"{EVALS}/{shots}-shot.jinja") for shots in ("few", "zero"))
+    few = ("--template", f"{EVALS}/few-shot.jinja")
     gate = ("--gate", "normalized:drop<=0.02,p<0.05", "--gate", "f1>=0.3")
     _pagemill(home, *run, *few)
     (first,) = re.findall(r"eval_[a-z0-9]{20}", _pagemill(home, "eval", "list", "--json"))[:1]
     _pagemill(home, "eval", "bless", first)
     _pagemill(home, *run, *few, *gate)
     _pagemill(home, *run, *few, *gate, "--temperature", "0.3", may_end=(0, 10))
-    _pagemill(home, *run, *zero, *gate, may_end=(0, 10))
+    _pagemill(home, *run, *few, *gate, "--temperature", "1", may_end=(0, 10))
     page = home / "report.html"
     _pagemill(home, "report", "questions", "-o", str(page))
     with chromium(program, home / "profile") as browser:

@@ -72,6 +72,8 @@ def test_the_session_runs_as_written(tmp_path):
     printed = clone.run("bash", "-eu", "-c", "\n".join(SHELL))
     assert '"custom_id":"ticket-0003"' in printed.replace('": ', '":')
     assert (clone.folder / "answers.parquet").exists()
+    assert "verdict: regressed\nended with 10\n" in printed
+    assert "regressed" in (clone.folder / "nightly.html").read_text()
     batch = (clone.folder / "batch_output.jsonl").read_text().splitlines()
     assert [json.loads(line)["error"] for line in batch] == [None] * 6
     for block in blocks("python"):
@@ -89,6 +91,7 @@ def test_the_session_on_servers_runs_as_written(tmp_path):
         answers = pq.read_table(clone.folder / "tickets.parquet")
         assert answers["custom_id"].to_pylist() == [f"ticket-{n:04d}" for n in range(1, 13)]
         assert all(answers["text"].to_pylist())
+        assert "normalized" in (clone.folder / "nightly.html").read_text()
         assert printed.count("smollm2-135m") >= 2  # of `workers`
         database = Database(deployment.settings.database_url)
         left = Store(database).workers(all=True)
