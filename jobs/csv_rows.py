@@ -19,10 +19,11 @@ _QUOTED = frozenset('",\r\n')
 
 def header(schema: pa.Schema) -> bytes:
     """The names of the columns; those of an error are columns of their own."""
-    errors = [f"{_ERROR}.{name}" for name in _ERROR_FIELDS] if _ERROR in schema.names else []
+    flat = _has_errors(schema)
+    errors = [f"{_ERROR}.{name}" for name in _ERROR_FIELDS] if flat else []
     names: list[str] = []
     for name in schema.names:
-        if name == _ERROR:
+        if name == _ERROR and flat:
             names += errors
         else:  # the user's own column may have such a name
             names.append(f"input.{name}" if name in errors else name)
@@ -35,15 +36,21 @@ def csv_lines(table: pa.Table) -> Iterator[bytes]:
     Raises:
         UsageError: a column has no form in CSV.
     """
+    flat = _has_errors(table.schema)
     for row in rows_as_json(table):
         cells: list[str] = []
         for name, value in row.items():
-            if name == _ERROR:
+            if name == _ERROR and flat:
                 error = value or {}
                 cells += [_cell(name, error.get(field)) for field in _ERROR_FIELDS]
             else:
                 cells.append(_cell(name, value))
         yield _line(cells)
+
+
+def _has_errors(schema: pa.Schema) -> bool:
+    """Whether errors have fields; those of scores are codes alone."""
+    return _ERROR in schema.names and pa.types.is_struct(schema.field(_ERROR).type)
 
 
 def _cell(name: str, value: Any) -> str:

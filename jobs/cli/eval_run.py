@@ -11,7 +11,14 @@ import typer
 
 from jobs.cli.console import note, plural
 from jobs.cli.deployment import Deployment, opened
-from jobs.cli.evaluating import Answer, drive, exit_code, follow_evaluation, say_it_goes_on
+from jobs.cli.evaluating import (
+    FAILED,
+    Answer,
+    drive,
+    exit_code,
+    follow_evaluation,
+    say_it_goes_on,
+)
 from jobs.cli.evaluation_options import EvaluationOptions
 from jobs.cli.evaluation_tables import note_summary, show_results, whole_json
 from jobs.cli.options import EngineOptions, Json, with_groups
@@ -117,11 +124,13 @@ def _with_worker(
         try:
             answer(deployment, job, engine, progress_display())
         except WorkerLeft as left:
+            if left.reason is None:  # we were told to leave, and so was it
+                say_it_goes_on(evaluation.id)
+                raise
             # A job that nobody can answer was failed, and so the evaluation is.
-            if left.reason is not None and drive(deployment, evaluation.id):
-                return True
-            say_it_goes_on(evaluation.id)
-            raise
+            if not drive(deployment, evaluation.id):
+                say_it_goes_on(evaluation.id)
+                raise typer.Exit(FAILED) from None
         return True
 
     return answered

@@ -16,6 +16,7 @@ import pytest
 
 from jobs import finalize
 from jobs.cli import completion
+from jobs.cli.supervising import WorkerLeft
 from jobs.database import Database
 from jobs.records.evaluations import EvaluationState
 from jobs.states import JobState
@@ -122,6 +123,26 @@ def test_a_job_that_fails_is_no_regression(cli: CommandLine, played: PlayedEvalu
     cli("eval", "gate", found.id, expect=12)
 
 
+@pytest.mark.parametrize(("reason", "code"), [("it ran out of memory", 12), (None, 130)])
+def test_a_worker_that_leaves_is_no_regression(
+    cli: CommandLine,
+    played: PlayedEvaluations,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str | None,
+    code: int,
+) -> None:
+    def leave(*_: Any) -> None:
+        raise WorkerLeft(1 if reason else 130, reason)
+
+    monkeypatch.setattr("jobs.cli.run.answer", leave)
+    _, err = run(cli, "--worker", expect=code)
+    (found,) = played.store.list_evaluations()
+    assert found.state is EvaluationState.ANSWERING
+    assert f"evaluation {found.id} goes on" in err
+    with worker(cli, right):
+        cli("eval", "wait", found.id)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -161,7 +182,7 @@ def test_show_and_list(cli: CommandLine, played: PlayedEvaluations) -> None:
 
 def test_scores_of_each_row(cli: CommandLine, played: PlayedEvaluations, tmp_path: Path) -> None:
     played.scorers = [{"scorer": "exact"}, {"scorer": "chrf"}]
-    ended = played.run(FEW_WRONG)
+    ended = played.run(lambda row: None if row == 5 else FEW_WRONG(row))
     out, _ = cli("eval", "scores", ended.id)
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["score.exact"] for row in rows[:4]] == [1.0, 0.0, 0.0, 1.0]
@@ -171,7 +192,9 @@ def test_scores_of_each_row(cli: CommandLine, played: PlayedEvaluations, tmp_pat
     assert table.num_rows == 40
     assert "counts.chrf" not in table.schema.names
     with open(tmp_path / "s.csv", newline="") as file:
-        assert next(csv.DictReader(file))["answer"] == "1"
+        found = list(csv.DictReader(file))
+    assert (found[0]["answer"], found[0]["error"]) == ("1", "")
+    assert (found[5]["answer"], found[5]["error"]) == ("", "nan_logits")
     open_one = played.add()
     cli("eval", "scores", open_one.id, expect=75)
 
