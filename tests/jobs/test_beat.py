@@ -27,9 +27,11 @@ from jobs.storage import Storage
 from jobs.store import Store
 from jobs.tables import workers
 from tests.support.deployment import Deployment, wait_for
-from tests.support.played_job import PlayedJob, Window, add_job
+from tests.support.played_evaluation import ROWS, Answering
+from tests.support.played_job import MODEL, PlayedJob, Window, add_job
 from tests.support.postgres import create_database, drop_database, nobody_let_in
 from tests.support.receiver import receiving
+from tests.support.schedules import make_due
 
 WINDOWS = [Window([[2, 0], [3]], rejected=[1]), Window([[5, 4]])]
 
@@ -162,6 +164,29 @@ def test_two_beats_do_no_harm(deployment, store, storage):
     for log in logs:
         assert "ERROR" not in log
         assert "WARNING" not in log
+
+
+def test_a_schedule_is_evaluated(deployment, store, storage):
+    """From its time to its verdict, with a played worker for the answers."""
+    rows = deployment.home / "rows.jsonl"
+    rows.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    options = ("--model", MODEL, "--scorer", "exact", "--gate", "exact>=0.9", "--cron", "0 2 * * *")
+    deployment.cli("schedule", "add", "nightly", str(rows), *options)
+    database = Database(deployment.settings.database_url)
+    make_due(database, store.schedule("nightly"), 5)
+    with beating(deployment) as beat:
+        wait_for("the job", lambda: bool(store.list_jobs()), timeout=120)
+        (job,) = store.list_jobs()
+        Answering(store, storage, job.id).finish_all()
+        (evaluation,) = store.list_evaluations("nightly")
+        over = lambda: store.evaluation(evaluation.id).finished_at is not None  # noqa: E731
+        wait_for("the verdict", over, timeout=120)
+        assert beat.end() == 0
+    found = store.evaluation(evaluation.id)
+    assert (found.trigger, found.verdict, found.job_id) == ("cron", "passed", job.id)
+    assert found.due_at is not None
+    assert "the evaluation" in beat.logged()
+    database.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -155,7 +155,7 @@ def test_one_that_is_not_there(cli: CommandLine, command: str) -> None:
 
 @quick
 def test_it_is_shown(cli: CommandLine) -> None:
-    hook = "https://ann:secret@hooks.example/x"
+    hook = "https://hooks.example/secret"
     add(cli, "--timezone", "Europe/Berlin", "--gate", "exact>=0.5", "--notify", hook)
     out, err = cli("schedule", "show", "nightly")
     lines = out.splitlines()
@@ -169,6 +169,9 @@ def test_it_is_shown(cli: CommandLine) -> None:
     assert len(shape["next_times"]) == 5
     assert shape["next_times"][0] == shape["next_due_at"]
     assert shape["evaluations"] == []
+    assert shape["spec"]["notify"] == ["https://hooks.example/***"]
+    cli("schedule", "run-now", "nightly")
+    assert "secret" not in json.dumps(cli.json("schedule", "show", "nightly"))
     shown = cli("schedule", "list")[0]
     assert "Europe/Berlin" in shown
     assert " 02:00 " in shown
