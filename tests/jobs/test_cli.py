@@ -266,6 +266,8 @@ def test_status_as_json_has_the_documented_shape(cli: CommandLine) -> None:
         "priority": 0,
         "waiting_for": None,
         "stop_reason": None,
+        "notify": [],
+        "notifications": [],
         "error": None,
     }
     assert {name for name, value in times.items() if value} == {
