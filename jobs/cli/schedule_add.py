@@ -44,7 +44,6 @@ def add(
             show_default=False,
         ),
     ],
-    options: EvaluationOptions,
     cron: Annotated[
         str,
         typer.Option(
@@ -89,6 +88,8 @@ def add(
         bool, typer.Option("--replace", help="Take the place of the schedule of this name.")
     ] = False,
     as_json: Json = False,
+    *,
+    options: EvaluationOptions,
 ) -> None:
     """Evaluate a model at times: what `eval run` does at once, whenever a time has come.
 
