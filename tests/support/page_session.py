@@ -84,7 +84,9 @@ class Place:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PAGEMILL_")}
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         ours = {"PATH": programs, "PAGEMILL_HOME": str(self.folder / "home"), "NO_COLOR": "1"}
-        return {**kept, **ours, "OMP_NUM_THREADS": "1", **self.names}
+        # Compiled modules are kept: to compile them all takes seconds of every start.
+        quick = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
+        return {**kept, **ours, **quick, **self.names}
 
     @property
     def settings(self) -> Settings:
