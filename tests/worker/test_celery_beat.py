@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from jobs.database import Database
+from jobs.records.evaluations import Overlap
 from jobs.store import Store
 from tests.support.deployment import Deployment, deployed, wait_for
+from tests.support.postgres import nobody_let_in
 from tests.support.schedules import evaluation_rows, make_due, new_schedule
 
 # What somebody has who runs Celery already.
@@ -70,6 +72,23 @@ def test_it_runs_what_another_app_has_besides(tmp_path: Path) -> None:
         with celery_beat(deployment, "-A", "theirs", "beat", *scheduler) as log:
             wait_for("ours", lambda: bool(evaluation_rows(database)), timeout=120)
             wait_for("theirs", lambda: "Sending due task mine" in log.read_text(), timeout=60)
+        database.close()
+
+
+def test_a_database_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    with deployed(tmp_path / "home", "postgresql+redis") as deployment:
+        url = deployment.settings.database_url
+        database = Database(url)
+        store = Store(database)
+        schedule = store.add_schedule(new_schedule(overlap=Overlap.ALLOW))
+        make_due(database, schedule, 5)
+        with celery_beat(deployment, "-A", "worker.celery_beat", "beat") as log:
+            wait_for("a tick", lambda: len(evaluation_rows(database)) == 1, timeout=120)
+            with nobody_let_in(url):
+                away = "schedules: DatabaseUnavailable: "
+                wait_for("the outage", lambda: away in log.read_text(), timeout=120)
+            make_due(database, schedule, 5)
+            wait_for("the next tick", lambda: len(evaluation_rows(database)) == 2, timeout=120)
         database.close()
 
 
