@@ -213,6 +213,25 @@ def test_what_cannot_be_read_is_tried_again_for_a_while(
     assert (ended.state, ended.error_code) == (EvaluationState.FAILED, "dataset_unreadable")
 
 
+def test_a_storage_that_is_away_is_waited_for(
+    back: StoreUnderTest, played: PlayedEvaluations
+) -> None:
+    found = played.add()
+    played.drive()
+    played.answer(played.store.evaluation(found.id).job_id)
+    root = played.storage.root
+    away = root.rename(root.with_name("away"))
+    for _ in range(runs.MOST_ATTEMPTS + 1):
+        played.drive()
+        set_row(back, found.id, look_at=database_now(-1.0))
+    waiting = played.store.evaluation(found.id)
+    assert (waiting.state, waiting.attempts) == (EvaluationState.SCORING, 0)
+    assert "is not there" in (waiting.error_message or "")
+    away.rename(root)
+    assert played.drive() == 1
+    assert played.store.evaluation(found.id).state is EvaluationState.COMPLETED
+
+
 def test_a_file_that_is_there_again_is_read(
     back: StoreUnderTest, played: PlayedEvaluations
 ) -> None:
