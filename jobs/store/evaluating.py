@@ -17,8 +17,8 @@ from jobs.records.evaluations import (
     Trigger,
     Verdict,
 )
+from jobs.store import evaluation_results, evaluations, read
 from jobs.store import evaluation_steps as steps
-from jobs.store import evaluations, read
 
 
 class Evaluating:
@@ -67,17 +67,17 @@ class Evaluating:
     def evaluation_scores(self, evaluation_id: str) -> list[ScoreRecord]:
         """What came out, by scorer, column and value of the slice."""
         with self._database.read() as connection:
-            return evaluations.scores(connection, evaluation_id)
+            return evaluation_results.scores(connection, evaluation_id)
 
     def overall_scores(self, evaluation_ids: Sequence[str]) -> dict[str, list[ScoreRecord]]:
         """What came out of several evaluations for all their rows, by id."""
         with self._database.read() as connection:
-            return evaluations.overall_scores(connection, evaluation_ids)
+            return evaluation_results.overall_scores(connection, evaluation_ids)
 
     def evaluation_comparisons(self, evaluation_id: str) -> list[ComparisonRecord]:
         """How it differed from the baseline and from the one before, by scorer."""
         with self._database.read() as connection:
-            return evaluations.comparisons(connection, evaluation_id)
+            return evaluation_results.comparisons(connection, evaluation_id)
 
     def baseline_of(
         self, name: str, before: EvaluationRecord | None = None

@@ -37,9 +37,10 @@ from jobs.records.evaluations import (
 from jobs.sqltypes import database_now
 from jobs.states import TERMINAL
 from jobs.store import notifications
-from jobs.store.evaluations import comparisons as comparisons_of
-from jobs.store.evaluations import evaluation, insert_results
-from jobs.store.evaluations import scores as scores_of
+from jobs.store.evaluation_results import comparisons as comparisons_of
+from jobs.store.evaluation_results import insert_results
+from jobs.store.evaluation_results import scores as scores_of
+from jobs.store.evaluations import evaluation
 from jobs.store.sweep import lease_is_free
 from jobs.tables import jobs
 

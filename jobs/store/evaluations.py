@@ -22,13 +22,8 @@ from sqlalchemy import (
 from jobs.errors import EvaluationNotFound, StateConflict
 from jobs.evaluation_tables import evaluation_comparisons, evaluation_scores, evaluations
 from jobs.records.evaluations import (
-    ComparisonRecord,
     EvaluationRecord,
     EvaluationState,
-    Interval,
-    Method,
-    Role,
-    ScoreRecord,
     Trigger,
     Verdict,
 )
@@ -39,7 +34,6 @@ from jobs.tables import deletions
 SCORES_FOLDER = "evaluations"  # with a folder for each, under the storage
 SHORTEST_PREFIX = 9  # `eval_` and four characters
 SHOWN_MATCHES = 10
-ROWS_AT_ONCE = 500  # of one statement
 ENDED = [state for state in EvaluationState if state.terminal]
 
 
@@ -165,68 +159,6 @@ def previous_of(
     return _first(connection, query)
 
 
-def scores(connection: Connection, evaluation_id: str) -> list[ScoreRecord]:
-    """All rows together first, of each scorer, then its slices."""
-    columns = evaluation_scores.c
-    query = (
-        select(evaluation_scores)
-        .where(columns.evaluation_id == evaluation_id)
-        .order_by(columns.scorer, columns.slice_column, columns.slice_value)
-    )
-    return [_score_record(row) for row in connection.execute(query)]
-
-
-def overall_scores(connection: Connection, ids: Sequence[str]) -> dict[str, list[ScoreRecord]]:
-    """Those of all rows together, of several evaluations."""
-    columns = evaluation_scores.c
-    found: dict[str, list[ScoreRecord]] = {}
-    for start in range(0, len(ids), ROWS_AT_ONCE):
-        some = columns.evaluation_id.in_(ids[start : start + ROWS_AT_ONCE])
-        query = select(evaluation_scores).where(some, columns.slice_column == "")
-        for row in connection.execute(query.order_by(columns.scorer)):
-            found.setdefault(row.evaluation_id, []).append(_score_record(row))
-    return found
-
-
-def comparisons(connection: Connection, evaluation_id: str) -> list[ComparisonRecord]:
-    columns = evaluation_comparisons.c
-    query = (
-        select(evaluation_comparisons)
-        .where(columns.evaluation_id == evaluation_id)
-        .order_by(columns.role, columns.scorer)
-    )
-    return [
-        ComparisonRecord(
-            role=Role(row.role),
-            scorer=row.scorer,
-            other_id=row.other_id,
-            pairs=row.pairs,
-            better=row.better,
-            worse=row.worse,
-            unpaired=row.unpaired,
-            difference=row.difference,
-            low=row.low,
-            high=row.high,
-            p_value=row.p_value,
-            method=None if row.method is None else Method(row.method),
-        )
-        for row in connection.execute(query)
-    ]
-
-
-def insert_results(
-    connection: Connection,
-    evaluation_id: str,
-    found: Sequence[ScoreRecord],
-    compared: Sequence[ComparisonRecord],
-) -> None:
-    """Insert what came out of an evaluation that has no results yet."""
-    for table, records in ((evaluation_scores, found), (evaluation_comparisons, compared)):
-        rows = [{"evaluation_id": evaluation_id, **_values(record)} for record in records]
-        for start in range(0, len(rows), ROWS_AT_ONCE):
-            connection.execute(insert(table), rows[start : start + ROWS_AT_ONCE])
-
-
 def bless(connection: Connection, evaluation_id: str, remove: bool) -> EvaluationRecord:
     """Make a completed evaluation the baseline of its series, or take that back.
 
@@ -324,20 +256,6 @@ def evaluation_record(row: Row[Any]) -> EvaluationRecord:
     )
 
 
-def _score_record(row: Row[Any]) -> ScoreRecord:
-    return ScoreRecord(
-        scorer=row.scorer,
-        slice_column=row.slice_column,
-        slice_value=row.slice_value,
-        rows=row.rows,
-        missing=row.missing,
-        value=row.value,
-        low=row.low,
-        high=row.high,
-        interval=None if row.interval is None else Interval(row.interval),
-    )
-
-
 def _order() -> tuple[ColumnElement[Any], ColumnElement[Any], ColumnElement[Any]]:
     """By when they were made; those that one look at the clock made, by when they were due."""
     columns = evaluations.c
@@ -354,7 +272,3 @@ def _before(record: EvaluationRecord | None) -> tuple[ColumnElement[bool], ...]:
 def _first(connection: Connection, query: Any) -> EvaluationRecord | None:
     row = connection.execute(query.limit(1)).one_or_none()
     return None if row is None else evaluation_record(row)
-
-
-def _values(record: ScoreRecord | ComparisonRecord) -> Mapping[str, Any]:
-    return {name: getattr(record, name) for name in record.__slots__}
