@@ -11,13 +11,17 @@ from jobs.errors import JobsError
 
 @contextlib.contextmanager
 def renewed(
-    renew: Callable[[], bool], lease_seconds: float, failed: Callable[[JobsError], None]
+    renew: Callable[[], bool],
+    lease_seconds: float,
+    failed: Callable[[JobsError], None],
+    lost: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
     """Renew a lease during the block, in a thread.
 
     Args:
         renew: False if the lease was taken over; SQL will refuse the result then.
         failed: told of an error; the next renewal is tried all the same.
+        lost: told, in that thread, if the block goes on although the lease is gone.
     """
     over = threading.Event()
 
@@ -25,6 +29,9 @@ def renewed(
         while not over.wait(lease_seconds / 3):
             try:
                 if not renew():
+                    # A block that has done its work has let go of the lease, and ends in a moment.
+                    if not over.wait(lease_seconds / 3):
+                        lost()
                     return
             except JobsError as error:
                 failed(error)

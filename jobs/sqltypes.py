@@ -16,6 +16,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Double
 
+from jobs.storable import storable
+
 
 class UtcDateTime(TypeDecorator[datetime]):
     """An aware `datetime` in UTC; `timestamptz` on PostgreSQL, sortable text on SQLite."""
@@ -50,7 +52,7 @@ class SafeText(TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         if value is None:
             return None
-        return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+        return storable(value)
 
 
 class _ClockReading(FunctionElement[datetime]):

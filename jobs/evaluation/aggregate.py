@@ -15,6 +15,7 @@ from jobs.evaluation.scorers.base import Scorer
 from jobs.evaluation.scorers.translation import CorpusScorer
 from jobs.evaluation.statistics import Floats
 from jobs.records.evaluations import Interval, ScoreRecord
+from jobs.storable import storable
 
 MAX_SLICES = 50  # values of one column; the rarer ones are one slice together
 MAX_VALUES = 10_000  # of one column that are told apart at all
@@ -169,4 +170,6 @@ def slice_text(value: Any) -> str:
         text = orjson.dumps(value, default=str).decode()
     else:
         text = as_text(value)
+    # In the form in which SQL keeps it, before it is cut: what is the same there is one slice.
+    text = storable(text)
     return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 1]}…"

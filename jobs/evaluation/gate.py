@@ -48,17 +48,20 @@ def judge(
     scores: Sequence[ScoreRecord],
     comparisons: Sequence[ComparisonRecord] = (),
     earlier: Sequence[ScoreRecord] = (),
+    lost: str | None = None,
 ) -> Judgement:
     """What the gate says of scores.
 
     Rows that are missing come first: an evaluation that lacks more of them than it may is
     incomplete, whatever its rules say, and so is one with a rule about something of which no row
-    has a score. A rule about changes says nothing as long as there is no earlier evaluation.
+    has a score. A rule about changes says nothing as long as there is no earlier evaluation; where
+    there is one whose scores are lost, nobody knows whether it is broken, and that is incomplete.
 
     Args:
         scores: of all rows, and of the slices.
         comparisons: with the evaluation that the gate compares with, if there is one.
         earlier: the scores of that one.
+        lost: why there are no comparisons with that one, although it is there.
     """
     if gate is None:
         return Judgement(Verdict.UNGATED, ())
@@ -79,6 +82,7 @@ def judge(
                     changes.get(rule.scorer),
                     None if now is None else now.value,
                     before.get(rule.scorer),
+                    lost,
                 )
             )
     findings = [finding for finding, _ in found]
@@ -132,7 +136,10 @@ def _change(
     change: ComparisonRecord | None,
     now: float | None,
     before: float | None,
+    lost: str | None,
 ) -> tuple[Finding, bool]:
+    if change is None and lost is not None:
+        return Finding(rule.text, False, f"{rule.scorer}: {lost}"), False
     if change is None:
         sentence = f"{rule.scorer}: there is no {against or 'earlier'} evaluation to compare with"
         return Finding(rule.text, None, f"{sentence} yet"), True

@@ -19,6 +19,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from jobs.errors import UsageError
@@ -31,6 +32,7 @@ BOUNDS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     "<": operator.lt,
 }
+_ROUNDING = 1e-12  # what the mean of many scores may be off
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*%?"
@@ -55,6 +57,8 @@ class Bound:
     slice: tuple[str, str] | None = None
 
     def holds(self, value: float) -> bool:
+        if math.isclose(value, self.limit, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+            value = self.limit
         return BOUNDS[self.compare](value, self.limit)
 
 
@@ -96,7 +100,9 @@ class GateSpec:
 
     def allowed_missing(self, rows: int) -> int:
         """Of so many rows."""
-        return int(self.missing * rows) if isinstance(self.missing, float) else self.missing
+        if isinstance(self.missing, float):
+            return int(Decimal(str(self.missing)) * rows)  # floats make 28.99… of 0.29 of 100
+        return self.missing
 
     @classmethod
     def from_json(cls, value: Any, where: str = "gate") -> GateSpec:
@@ -174,6 +180,8 @@ def _change(text: str, name: str, checks: str, where: str, alpha: float) -> Chan
 
 
 def _number(text: str) -> float:
-    digits = text.rstrip("% ")
-    number = float(digits) / 100 if text.endswith("%") else float(digits)
+    number = float(text.rstrip("%"))
+    if text.endswith("%"):
+        # As it is written: floats make 0.9990000000000001 of 99.9 / 100.
+        number = float(Decimal(str(number)) / 100)
     return number if math.isfinite(number) else math.copysign(1e308, number)

@@ -87,12 +87,15 @@ def drive(
     settings: Settings,
     owner: str,
     evaluation_id: str | None = None,
+    lost: Callable[[], None] = lambda: None,
 ) -> int:
     """Take one step of every evaluation that is due; returns how many were done here.
 
     Args:
         owner: who holds the leases meanwhile.
         evaluation_id: look at this one only, and at once.
+        lost: called, in another thread, if a step goes on that is of no use any more: its
+            evaluation was cancelled, or others have it.
 
     What goes wrong is tried again, after a while that grows: `MOST_ATTEMPTS` times, or for as long
     as it takes where the storage or the database is away. Nothing of it ends the caller.
@@ -104,11 +107,11 @@ def drive(
     for found in store.evaluations_due(evaluation_id):
         lease = store.claim_evaluation(found, owner, at_once=evaluation_id is not None)
         if lease is not None:
-            done += _attempt(deployment, lease)
+            done += _attempt(deployment, lease, lost)
     return done
 
 
-def _attempt(deployment: Deployment, lease: EvaluationLease) -> int:
+def _attempt(deployment: Deployment, lease: EvaluationLease, lost: Callable[[], None]) -> int:
     """Take a step under its lease; returns whether it was done here, as 0 or 1."""
     store, evaluation = deployment.store, lease.evaluation
     extra = {"event": "evaluation", "evaluation_id": lease.id}
@@ -123,7 +126,7 @@ def _attempt(deployment: Deployment, lease: EvaluationLease) -> int:
         log.warning("evaluation %s: lease not renewed: %s", lease.id, error, extra=extra)
 
     try:
-        with renewed(lambda: store.renew_evaluation(lease), store.lease_seconds, not_renewed):
+        with renewed(lambda: store.renew_evaluation(lease), store.lease_seconds, not_renewed, lost):
             return int(_STEPS[evaluation.state](_Step.of(deployment, lease)))
     except CannotBeDone as failed:
         log.error("evaluation %s: %s", lease.id, failed, extra=extra)
@@ -150,7 +153,7 @@ def _attempt(deployment: Deployment, lease: EvaluationLease) -> int:
 
 def _failed(store: Store, lease: EvaluationLease, error: Exception, said: str) -> int:
     """Try again later, or end the evaluation if that was the last attempt."""
-    may_pass = isinstance(error, (StorageUnavailable, MemoryError))
+    may_pass = isinstance(error, StorageUnavailable)
     attempts = lease.evaluation.attempts + 1
     if attempts >= MOST_ATTEMPTS and not may_pass:
         code = next((c for kind, c in _CODES.items() if isinstance(error, kind)), "internal_error")
@@ -256,18 +259,22 @@ def _answered(step: _Step) -> bool:
 
 def _judged(step: _Step) -> bool:
     """Whether all judges have ended, with a reply to score by."""
-    for name, job_id in step.lease.evaluation.judge_jobs.items():
-        if _ended(step.store, job_id, "judge", f"of {name}") is None:
-            step.store.leave_evaluation(step.lease, OPEN_AGAIN_SECONDS)
-            return False
+    if not _judges_ended(step):
+        step.store.leave_evaluation(step.lease, OPEN_AGAIN_SECONDS)
+        return False
     return step.move(EvaluationState.SCORING)
+
+
+def _judges_ended(step: _Step) -> bool:
+    judge_jobs = step.lease.evaluation.judge_jobs.items()
+    return all(_ended(step.store, id, "judge", f"of {name}") for name, id in judge_jobs)
 
 
 def _score(step: _Step) -> bool:
     from jobs.evaluation.scoring import score
 
     job = _ended(step.store, step.lease.evaluation.job_id, "job", "that answers")
-    if job is None:  # retried by somebody meanwhile
+    if job is None or not _judges_ended(step):  # retried by somebody meanwhile
         step.store.leave_evaluation(step.lease, OPEN_AGAIN_SECONDS)
         return False
     scorers = step.spec.make_scorers()

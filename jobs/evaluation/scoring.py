@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.errors import JobsError
+from jobs.errors import OutputError
 from jobs.evaluation.aggregate import Aggregator
 from jobs.evaluation.answers import AnsweredRow, answered_rows
 from jobs.evaluation.compare import compare, pair
@@ -33,6 +33,10 @@ from jobs.store.evaluations import SCORES_FOLDER
 log = logging.getLogger("pagemill.evaluation")
 
 BATCH_ROWS = 1024
+
+_LOST = (
+    "the file of scores of the {} evaluation, {}, is gone or damaged: put it back, or bless another"
+)
 
 _Score = Callable[[ScoredRow], Score]
 
@@ -66,12 +70,15 @@ def score(
     records = write_scores(store, storage, evaluation, path, spec, scorers, job)
     comparisons: list[ComparisonRecord] = []
     before: Sequence[ScoreRecord] = ()
+    lost = None
     against = None if spec.gate is None else spec.gate.against
     for earlier in earlier_ones(store, evaluation):
-        comparisons += _compared(storage, path, earlier, scorers, spec.seed)
+        found = _compared(storage, path, earlier, scorers, spec.seed)
+        comparisons += found or []
         if earlier.role is against:
             before = store.evaluation_scores(earlier.evaluation.id)
-    judgement = judge(spec.gate, records, comparisons, before)
+            lost = _LOST.format(earlier.role, earlier.evaluation.id) if found is None else None
+    judgement = judge(spec.gate, records, comparisons, before, lost)
     findings = [finding.to_json() for finding in judgement.findings]
     return store.finish_evaluation(lease, path, records, comparisons, judgement.verdict, findings)
 
@@ -129,18 +136,22 @@ def compared(
 
 def _compared(
     storage: Storage, path: str, earlier: Earlier, scorers: Mapping[str, Scorer], seed: int
-) -> list[ComparisonRecord]:
-    """The difference to an earlier evaluation; none where its file is gone."""
+) -> list[ComparisonRecord] | None:
+    """The difference to an earlier evaluation; None where its file is gone or damaged.
+
+    Raises:
+        StorageError: the storage is away: it may be there again, and the file with it.
+    """
     other = earlier.evaluation
     assert other.scores_path is not None
+    now = ScoresFile(storage, path)
     try:
         then = ScoresFile(storage, other.scores_path)
-    except JobsError as error:
+        return compared(now, then, earlier.role, other.id, scorers, seed)
+    except OutputError as error:
         extra = {"event": "evaluation_not_compared", "evaluation_id": other.id}
         log.warning("evaluation %s cannot be compared with: %s", other.id, error, extra=extra)
-        return []
-    now = ScoresFile(storage, path)
-    return compared(now, then, earlier.role, other.id, scorers, seed)
+        return None
 
 
 def _by_name(

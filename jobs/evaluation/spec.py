@@ -17,9 +17,11 @@ from jobs.evaluation.submit_options import submit_options
 from jobs.kinds import JobKind
 from jobs.notifications.urls import MAX_URLS, refusal
 from jobs.parameters import MAX_SEED
+from jobs.storable import storable
 
 VERSION = 1
 MAX_SCORERS = 32
+MAX_COLUMN = 255  # characters of the name of one to slice by, as SQL keeps it
 
 
 class Dataset(StrEnum):
@@ -182,7 +184,7 @@ class EvaluationSpec:
             scorers=_scorers(given["scorers"], f"{at}scorers"),
             target=None if target is None else read.a_text(target, f"{at}target"),
             submit=dict(submit_options(given.get("submit", {}), f"{at}submit")),
-            slices=read.texts(given.get("slices", []), f"{at}slices"),
+            slices=_slices(given.get("slices", []), f"{at}slices"),
             gate=None if gate is None else GateSpec.from_json(gate, f"{at}gate"),
             dataset=read.member_of(Dataset, given.get("dataset", "frozen"), f"{at}dataset"),
             notify=_urls(given.get("notify", []), f"{at}notify"),
@@ -223,6 +225,17 @@ def _scorers(value: Any, where: str) -> tuple[ScorerSpec, ...]:
     if len(items) > MAX_SCORERS:
         raise UsageError(f"{where} has {len(items)} scorers; it must have at most {MAX_SCORERS}")
     return tuple(ScorerSpec.from_json(item, f"{where}[{i}]") for i, item in enumerate(items))
+
+
+def _slices(value: Any, where: str) -> tuple[str, ...]:
+    columns = read.texts(value, where)
+    for i, column in enumerate(columns):
+        if len(storable(column)) > MAX_COLUMN:
+            raise UsageError(
+                f"{where}[{i}] has {len(column)} characters; a column to slice by has {MAX_COLUMN} "
+                "at most"
+            )
+    return columns
 
 
 def _urls(value: Any, where: str) -> tuple[str, ...]:

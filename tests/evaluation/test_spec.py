@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,3 +176,35 @@ def test_what_is_no_rule(text: str) -> None:
 @pytest.mark.parametrize(("missing", "rows", "allowed"), [(0, 9, 0), (3, 9, 3), (0.5, 9, 4)])
 def test_missing_rows_are_a_number_or_a_share(missing: float, rows: int, allowed: int) -> None:
     assert GateSpec.from_json({"missing": missing}).allowed_missing(rows) == allowed
+
+
+def test_a_share_of_missing_rows_is_what_it_says() -> None:
+    for rows in (10, 100, 1000):
+        for k in range(rows):
+            gate = GateSpec.from_json({"missing": k / rows})
+            assert gate.allowed_missing(rows) == k
+
+
+def test_a_bound_that_is_reached_holds_however_it_is_written() -> None:
+    for rows in (10, 100, 1000, 2000):
+        for k in range(rows + 1):
+            for limit in (f"{k / rows}", f"{k * 100 / rows:.10g}%"):
+                bounds = [f"x{sign}{limit}" for sign in (">=", "<=", ">", "<")]
+                rules = GateSpec.from_json({"rules": bounds}).rules
+                assert [rule.holds(k / rows) for rule in rules] == [True, True, False, False]
+
+
+def test_a_bound_that_a_mean_reaches_but_for_rounding_holds() -> None:
+    mean = float(np.array([0.1] * 3).mean())
+    assert mean > 0.1
+    (rule,) = GateSpec.from_json({"rules": ["x<=0.1"]}).rules
+    assert isinstance(rule, Bound)
+    assert rule.holds(mean)
+
+
+def test_a_column_whose_name_sql_cannot_keep_is_no_slice() -> None:
+    value = {"inputs": ["a"], "model": "m", "scorers": [{"scorer": "exact"}]}
+    EvaluationSpec.from_json({**value, "slices": ["x" * 255]})
+    for name in ("x" * 256, "\0" * 100):
+        with pytest.raises(UsageError, match=r"slices\[0\] has"):
+            EvaluationSpec.from_json({**value, "slices": [name]})

@@ -5,6 +5,9 @@ And what workers and beats start beside them.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,3 +172,36 @@ def test_a_process_beside_drives_it(played: PlayedEvaluations, database_url: str
     finally:
         driver.stop()
     check_done(played, found)
+
+
+# Its steps never end, as a scorer that is somebody's program may not.
+HANGS = """
+import sys, time
+from jobs.evaluation import runs
+from jobs.evaluation.__main__ import main
+for state in runs._STEPS:
+    runs._STEPS[state] = lambda step: time.sleep(3600)
+sys.exit(main([]))
+"""
+
+
+def test_a_step_that_hangs_ends_once_its_evaluation_is_cancelled(
+    played: PlayedEvaluations, database_url: str
+) -> None:
+    settings = Settings.from_env(
+        {
+            "PAGEMILL_DATABASE_URL": database_url,
+            "PAGEMILL_STORAGE_URL": str(played.storage.root),
+            "PAGEMILL_LEASE_SECONDS": "1",
+            "PAGEMILL_HEARTBEAT_SECONDS": "0.3",
+        }
+    )
+    found = played.add()
+    environment = {**os.environ, **settings.to_env()}
+    with subprocess.Popen([sys.executable, "-P", "-c", HANGS], env=environment) as process:
+        try:
+            until(lambda: played.store.evaluation(found.id).epoch)
+            played.store.cancel_evaluation(found.id)
+            assert process.wait(TIMEOUT) == 0  # and others are driven by the next one
+        finally:
+            process.kill()

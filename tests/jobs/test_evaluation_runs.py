@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import Barrier, Thread
@@ -12,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import select, update
 
-from jobs.evaluation import runs
+from jobs.errors import StorageUnavailable
+from jobs.evaluation import runs, scoring
 from jobs.evaluation_tables import evaluations, notifications
 from jobs.normalize import NormalizedWriter
 from jobs.records.evaluations import EvaluationState, Role, Verdict
@@ -369,6 +371,89 @@ def test_an_earlier_file_that_is_gone_is_not_compared_with(played: PlayedEvaluat
     second = played.run(right)
     assert second.state is EvaluationState.COMPLETED
     assert played.store.evaluation_comparisons(second.id) == []
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)  # the footer is whole
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda p: p.write_bytes(b"PAR1"), damage])
+def test_a_baseline_that_cannot_be_read_passes_no_gate(
+    played: PlayedEvaluations, harm: Callable[[Path], None]
+) -> None:
+    first = played.run(right)
+    played.store.bless(first.id)
+    harm(played.storage.root / (first.scores_path or ""))
+    gate = {"rules": ["exact>=0", "exact:drop<=0.02"]}
+    second = played.run(MANY_WRONG, spec={"gate": gate})
+    assert (second.state, second.verdict) == (EvaluationState.COMPLETED, Verdict.INCOMPLETE)
+    assert first.id in second.findings[1]["sentence"]
+    assert "gone or damaged" in second.findings[1]["sentence"]
+
+
+def test_a_storage_that_is_away_while_it_is_compared_passes_no_gate(
+    back: StoreUnderTest, played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = played.run(right)
+    played.store.bless(first.id)
+    real = scoring.ScoresFile
+
+    def away(storage: Storage, path: str) -> Any:
+        if path == first.scores_path:
+            raise StorageUnavailable("the network is away", "storage")
+        return real(storage, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scoring, "ScoresFile", away)
+        second = played.run(MANY_WRONG, spec={"gate": {"rules": ["exact:drop<=0.02"]}})
+    assert (second.state, second.attempts) == (EvaluationState.SCORING, 0)
+    set_row(back, second.id, look_at=database_now(-1.0))
+    played.drive()
+    assert played.store.evaluation(second.id).verdict is Verdict.REGRESSED
+
+
+def test_a_step_that_lacks_memory_each_time_ends_it(
+    back: StoreUnderTest, played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacks(*_: Any) -> bool:
+        raise MemoryError
+
+    found = played.add()
+    monkeypatch.setitem(runs._STEPS, EvaluationState.PENDING, lacks)
+    for _ in range(runs.MOST_ATTEMPTS):
+        played.drive()
+        set_row(back, found.id, look_at=database_now(-1.0))
+    ended = played.store.evaluation(found.id)
+    assert (ended.state, ended.error_code) == (EvaluationState.FAILED, "internal_error")
+    assert "MemoryError" in (ended.error_message or "")
+
+
+def test_a_judge_that_is_deleted_before_its_replies_are_read_ends_it(
+    played: PlayedEvaluations,
+) -> None:
+    found = played.add(spec={"scorers": [{"scorer": "judge"}]})
+    played.drive()
+    played.answer(played.store.evaluation(found.id).job_id)
+    played.drive()
+    (judge,) = played.store.evaluation(found.id).judge_jobs.values()
+    played.answer(judge, lambda _: "Verdict: yes")
+    played.drive()
+    assert state_of(played, found.id) is EvaluationState.SCORING
+    played.store.delete_job(judge)
+    played.drive()
+    ended = played.store.evaluation(found.id)
+    assert (ended.state, ended.error_code) == (EvaluationState.FAILED, "judge_deleted")
+
+
+def test_slices_of_any_name_are_kept(played: PlayedEvaluations) -> None:
+    odd = ["a\0", "a\\x00", "\0" * 190, "\U0001f600" * 300, "(null)", "(other)", "", None]
+    played.write([{**row, "topic": odd[n % len(odd)]} for n, row in enumerate(ROWS)])
+    ended = played.run(right)
+    assert (ended.state, ended.error_message) == (EvaluationState.COMPLETED, None)
+    slices = [s for s in played.store.evaluation_scores(ended.id) if s.slice_column]
+    assert sum(s.rows for s in slices) == len(ROWS)
 
 
 def test_the_rows_may_be_refused_in_part(played: PlayedEvaluations) -> None:
