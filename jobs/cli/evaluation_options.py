@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs.cli import completion
-from jobs.cli.sampling_options import SamplingOptions
+from jobs.cli.row_options import RowOptions
 from jobs.errors import UsageError
-from jobs.formats import Format
 from jobs.records.evaluations import Role
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ EvaluationId = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationOptions(SamplingOptions):
+class EvaluationOptions(RowOptions):
     """What is asked of which model, and how the answers are scored."""
 
     inputs: Annotated[
@@ -105,34 +104,10 @@ class EvaluationOptions(SamplingOptions):
     seed: Annotated[
         int | None, typer.Option(help="Seed of the job and of the statistics; 0 if not given.")
     ] = None
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="System message of rows without one.")
-    ] = None
-    template: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Jinja template that makes a prompt of a row's columns."),
-    ] = None
-    prompt_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The key or column that is the prompt.")
-    ] = None
-    limit: Annotated[int | None, typer.Option(help="Take only the first rows.")] = None
     priority: Annotated[int | None, typer.Option(help="Jobs with a higher one go first.")] = None
     deadline: Annotated[
         str | None,
         typer.Option(metavar="WHEN", help="When to give the job up: 90m, 8h, 2d after it begins."),
-    ] = None
-    row_timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Longest time a row may take.")
-    ] = None
-    chat_template_kwargs: Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help="Variables for the chat template, as a JSON object."),
-    ] = None
-    chunk_rows: Annotated[
-        int | None, typer.Option(help="Rows that a worker takes at a time (1 to 256).")
-    ] = None
-    format: Annotated[
-        Format | None, typer.Option(help="Format of the files, where their names do not tell.")
     ] = None
 
     def spec(self, **more: Any) -> EvaluationSpec:
@@ -192,9 +167,7 @@ class EvaluationOptions(SamplingOptions):
 
     def _submit(self, before: Any) -> Any:
         """The options of the job, over those of a specification."""
-        names = {"system", "prompt_column", "limit", "priority", "deadline", "row_timeout"}
-        names |= {"chat_template_kwargs", "chunk_rows"}
-        names |= {field.name for field in dataclasses.fields(SamplingOptions)}
+        names = {"priority", "deadline"} | {field.name for field in dataclasses.fields(RowOptions)}
         given = {name: getattr(self, name) for name in sorted(names)}
         if self.template is not None:
             given["template"] = _text_of(self.template)

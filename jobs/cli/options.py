@@ -6,14 +6,12 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from jobs.cli import completion
-from jobs.cli.sampling_options import SamplingOptions
-from jobs.formats import Format
+from jobs.cli.row_options import RowOptions
 from jobs.kinds import JobKind
 
 JobId = Annotated[
@@ -35,7 +33,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON; its shape is in 
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitOptions(SamplingOptions):
+class SubmitOptions(RowOptions):
     """What is asked, of which rows."""
 
     file: Annotated[
@@ -61,17 +59,6 @@ class SubmitOptions(SamplingOptions):
         bool, typer.Option("--no-normalize", help="Leave embeddings at their own length.")
     ] = False
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="System message of rows without one.")
-    ] = None
-    template: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Jinja template that makes a prompt of a row's columns."),
-    ] = None
-    prompt_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The key or column that is the prompt.")
-    ] = None
-    limit: Annotated[int | None, typer.Option(help="Take only the first rows.")] = None
     seed: Annotated[
         int | None, typer.Option(help="Seed of the job; drawn at random if not given.")
     ] = None
@@ -95,31 +82,15 @@ class SubmitOptions(SamplingOptions):
             show_default=False,
         ),
     ] = None
-    row_timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", help="Longest time a row may take once it was begun; none by itself."
-        ),
-    ] = None
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse the file if one of its rows is bad.")
     ] = False
-    chat_template_kwargs: Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help="Variables for the chat template, as a JSON object."),
-    ] = None
     served_model_name: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
             help="What rows of OpenAI batch files may call the model; repeatable.",
         ),
-    ] = None
-    chunk_rows: Annotated[
-        int | None, typer.Option(help="Rows that a worker takes at a time (1 to 256).")
-    ] = None
-    format: Annotated[
-        Format | None, typer.Option(help="Format of FILE, where its name does not tell.")
     ] = None
 
 
@@ -231,7 +202,12 @@ def with_groups(function: Callable[..., None]) -> Callable[..., None]:
 def _parameters_of(kind: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     # In the help, a class's own options come before those that it inherits.
-    fields = sorted(dataclasses.fields(kind), key=lambda f: f.name not in kind.__annotations__)
+    depth = {
+        name: level
+        for level, owner in reversed([*enumerate(kind.__mro__)])
+        for name in vars(owner).get("__annotations__", ())
+    }
+    fields = sorted(dataclasses.fields(kind), key=lambda field: depth[field.name])
     return [
         inspect.Parameter(
             field.name,
