@@ -196,6 +196,14 @@ class Download:
                 file.truncate(0)
                 amount.add(-begun, fetched=False)
             for piece in response.iter_bytes(_PIECE):
+                if self.size is not None and file.tell() + len(piece) > self.size:
+                    # It may go on until the disk is full.
+                    file.truncate(0)
+                    raise Refused(
+                        "hub",
+                        f"more came than the {self.size:,} bytes that the hub says the file has; "
+                        "what came was removed; check HF_ENDPOINT and the proxy, and pull again",
+                    )
                 file.write(piece)
                 amount.add(len(piece), fetched=True)
         if self.size is not None and file.tell() != self.size:
@@ -207,6 +215,8 @@ def _tries_after(error: Exception) -> int:
     if isinstance(error, HfHubHTTPError):
         # A refusal may be of a signature that is no longer valid, and that a new one replaces.
         return _TRIES if error.response.status_code >= 500 else 1
+    if isinstance(error, Refused):
+        return 0
     on_disk = isinstance(error, OSError) and error.errno is not None
     return 0 if on_disk else _TRIES
 

@@ -1,0 +1,55 @@
+"""What a server sends that is not what the hub said."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub.file_download import HfFileMetadata
+
+from worker import pull_files
+from worker.pull_files import Amount, Download
+from worker.telling import Refused
+
+pytestmark = pytest.mark.quick
+
+SIZE = 200_000
+URL = "http://hub.test/org/tiny/resolve/main/model.safetensors"
+
+
+class Endless:
+    """A session whose answers have no end; `status` is that of all of them."""
+
+    def __init__(self, status: int) -> None:
+        self.status_code = status
+        self.asked = 0
+
+    @contextlib.contextmanager
+    def stream(self, *_: Any, **__: Any) -> Iterator[Endless]:
+        self.asked += 1
+        yield self
+
+    def iter_bytes(self, size: int) -> Iterator[bytes]:
+        return itertools.repeat(b"x" * size)
+
+
+@pytest.mark.parametrize(("begun", "status"), [(0, 200), (1000, 206), (1000, 200)])
+def test_a_file_that_does_not_end_where_the_hub_said_fills_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: int, status: int
+) -> None:
+    session = Endless(status)
+    monkeypatch.setattr(pull_files, "get_session", lambda: session)
+    monkeypatch.setattr(pull_files, "hf_raise_for_status", lambda _: None)
+    found = HfFileMetadata("c" * 40, "e", URL, SIZE, None)
+    path = tmp_path / "partial"
+    path.write_bytes(b"x" * begun)
+    amount = Amount(lambda _: None)
+    with open(path, "ab") as file, pytest.raises(Refused, match="more came than the 200,000"):
+        Download(URL, found).go_on(file, amount)
+    assert session.asked == 1
+    assert amount.fetched <= SIZE
+    assert path.stat().st_size == 0
