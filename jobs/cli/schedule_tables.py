@@ -13,7 +13,6 @@ from jobs.cli.evaluation_tables import show_list as show_evaluations
 from jobs.cli.evaluation_tables import whole_json
 from jobs.evaluation_shape import shown_spec
 from jobs.job_shape import time_json
-from jobs.schedules.ticking import cron_of
 
 if TYPE_CHECKING:
     from jobs.records.evaluations import EvaluationRecord, ScheduleRecord
@@ -116,6 +115,8 @@ def show_details(deployment: Deployment, schedule: ScheduleRecord) -> None:
 
 
 def _next_times(schedule: ScheduleRecord) -> list[datetime]:
+    from jobs.schedules.cron import cron_of
+
     if schedule.next_due_at is None:
         return []
     after = islice(cron_of(schedule).after(schedule.next_due_at), _NEXT - 1)
@@ -123,6 +124,8 @@ def _next_times(schedule: ScheduleRecord) -> list[datetime]:
 
 
 def _there(schedule: ScheduleRecord, moment: datetime) -> str:
+    from jobs.schedules.cron import cron_of
+
     return f"{moment.astimezone(cron_of(schedule).zone):%Y-%m-%d %H:%M}"
 
 

@@ -112,7 +112,7 @@ def resume(name: Name, as_json: Json = False) -> None:
     Example:
       pagemill schedule resume nightly
     """
-    from jobs.schedules.ticking import cron_of
+    from jobs.schedules.cron import cron_of
 
     with opened() as deployment:
         schedule = deployment.store.resume_schedule(name, lambda found: cron_of(found).next)

@@ -21,11 +21,15 @@ import zoneinfo
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from jobs.errors import UsageError
+
+if TYPE_CHECKING:
+    from jobs.records.evaluations import ScheduleRecord
 
 MAX_LENGTH = 255  # characters of an expression
 
@@ -41,6 +45,7 @@ _NAMED = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+_ONE_STEP = re.compile(r"\b(\w+)-\1/\d+\b")  # a range of one, with a step
 _STEP = timedelta(days=1)  # no zone changes its clock and changes it back within one
 _SECOND = timedelta(seconds=1)
 
@@ -162,7 +167,8 @@ def parse_cron(expression: str, timezone: str) -> Cron:
             f"the cron expression {written!r} is not known; known are {', '.join(_NAMED)}, and "
             'five fields such as "0 2 * * *"'
         )
-    parts = fields.split()
+    # cronsim takes `3-3/5` for `3/5`, which is from 3 on.
+    parts = [_ONE_STEP.sub(r"\1", part) for part in fields.split()]
     if len(parts) != len(_FIELDS):
         raise UsageError(
             f"the cron expression {written!r} has {len(parts)} fields; it must have five: "
@@ -180,6 +186,15 @@ def parse_cron(expression: str, timezone: str) -> Cron:
             f"the cron expression {written!r} never comes: no month that it names has such a day"
         )
     return cron
+
+
+def cron_of(schedule: ScheduleRecord) -> Cron:
+    """The times of a schedule.
+
+    Raises:
+        UsageError: its time zone is not known on this machine.
+    """
+    return parse_cron(schedule.cron, schedule.timezone)
 
 
 def parse_zone(name: str) -> ZoneInfo:

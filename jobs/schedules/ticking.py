@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 
 from jobs.errors import UsageError
-from jobs.records.evaluations import ScheduleRecord
-from jobs.schedules.cron import Cron, parse_cron
+from jobs.schedules.cron import cron_of
 from jobs.schedules.policies import plan
 from jobs.store import Store
 from jobs.store.ticks import Ticked
@@ -55,15 +54,6 @@ def seconds_to_next(store: Store, most: float) -> float:
     """
     left = store.seconds_to_next_tick()
     return most if left is None else min(most, max(left, 0.0) + _CLOCK_STEP)
-
-
-def cron_of(schedule: ScheduleRecord) -> Cron:
-    """The times of a schedule.
-
-    Raises:
-        UsageError: its time zone is not known on this machine.
-    """
-    return parse_cron(schedule.cron, schedule.timezone)
 
 
 def _tell(ticked: Ticked) -> None:

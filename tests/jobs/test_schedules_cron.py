@@ -163,6 +163,9 @@ def test_each_change_of_five_years(zone: str, expression: str) -> None:
         (" 0  2 * * mon-fri ", "0 2 * * 1-5"),
         ("0 2 * JAN,feb *", "0 2 * 1,2 *"),
         ("0 2 * * 7", "0 2 * * 0"),
+        ("5-5/7 0-0/1 * * *", "5 0 * * *"),
+        ("0 2 * * MON-MON/2", "0 2 * * 1"),
+        ("0,10-10/5 2 * * *", "0,10 2 * * *"),
     ],
 )
 def test_other_ways_to_write_it(expression: str, same: str) -> None:

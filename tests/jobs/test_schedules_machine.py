@@ -25,8 +25,9 @@ from hypothesis.stateful import (
 from jobs.database import Database
 from jobs.errors import ScheduleNotFound, StateConflict
 from jobs.records.evaluations import CatchUp, EvaluationState, Overlap, ScheduleRecord
+from jobs.schedules.cron import cron_of
 from jobs.schedules.policies import plan
-from jobs.schedules.ticking import cron_of, tick
+from jobs.schedules.ticking import tick
 from jobs.store import Store
 from tests.support.schedule_model import ModelSchedule, Plan
 from tests.support.schedules import Clock, evaluation_rows, new_schedule, set_state

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from jobs.database import Database
+from jobs.schedules.cron import cron_of
 from jobs.schedules.policies import plan
-from jobs.schedules.ticking import cron_of
 from jobs.store import Store
 
 
