@@ -12,9 +12,9 @@ from sqlalchemy import update
 from jobs.errors import DatabaseUnavailable, ScheduleNotFound, StateConflict, UsageError
 from jobs.evaluation_tables import schedules
 from jobs.records.evaluations import CatchUp, EvaluationState, Overlap, ScheduleRecord, Trigger
-from jobs.schedules.cron import cron_of
+from jobs.schedules.cron import cron_of, parse_cron
 from jobs.schedules.ticker import Ticker
-from jobs.schedules.ticking import parse_cron, seconds_to_next, tick
+from jobs.schedules.ticking import seconds_to_next, tick
 from jobs.store import Store
 from jobs.store.schedules import NextTime
 from tests.support.job_store import StoreUnderTest
