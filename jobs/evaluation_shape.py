@@ -48,11 +48,28 @@ def evaluation_json(
 
 def shown_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     """A specification that may be shown and sent: without the secrets in its URLs."""
-    shown = dict(spec)
-    for name, hide in (("inputs", shown_input), ("notify", shown_webhook)):
-        if isinstance(urls := shown.get(name), list):
-            shown[name] = [hide(url) if "://" in url else url for url in urls]
+    shown: dict[str, Any] = _without_webhooks(spec)
+    if isinstance(inputs := shown.get("inputs"), list):
+        shown["inputs"] = [shown_input(str(given)) for given in inputs]
     return shown
+
+
+def _without_webhooks(value: Any) -> Any:
+    """JSON whose `notify` hides its URLs: a specification has one, and so may each of its jobs."""
+    if isinstance(value, list):
+        return [_without_webhooks(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    shown = {name: _without_webhooks(inner) for name, inner in value.items()}
+    told = shown.get("notify")
+    if isinstance(told, str | list):
+        hidden = [_shown(url) for url in ([told] if isinstance(told, str) else told)]
+        shown["notify"] = hidden[0] if isinstance(told, str) else hidden
+    return shown
+
+
+def _shown(url: Any) -> Any:
+    return shown_webhook(url) if isinstance(url, str) and "://" in url else url
 
 
 def score_json(score: ScoreRecord) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
+from jobs import evaluation_shape
 from jobs.report.provenance import Provenance
-from jobs.shown_urls import shown_input
 
 # A URL that is told of the end may be as good as a password, and changes no answer.
 _NOT_SHOWN = frozenset({"version", "notify"})
@@ -42,10 +42,8 @@ def _essence(setting: Setting) -> tuple[str, str | None, str | None]:
 
 def shown_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     """A specification as it may be shown."""
-    shown = {name: value for name, value in spec.items() if name not in _NOT_SHOWN}
-    if isinstance(shown.get("inputs"), list):
-        shown["inputs"] = [shown_input(str(path)) for path in shown["inputs"]]
-    return shown
+    shown = evaluation_shape.shown_spec(spec)
+    return {name: value for name, value in shown.items() if name not in _NOT_SHOWN}
 
 
 def _settings(run: Provenance) -> Iterator[tuple[str, str]]:

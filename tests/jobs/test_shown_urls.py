@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from jobs import patience
+from jobs import evaluation_shape, patience
 from jobs.broker_url import parse_broker_url, shown_broker
 from jobs.database import Database
 from jobs.errors import InputError, JobsError
 from jobs.reading.sources import locate
+from jobs.report import settings as report_settings
 from jobs.settings import Settings
 from jobs.shown_urls import scrubbed, shown_input, without_password
 
@@ -173,3 +176,25 @@ def test_the_settings_show_no_secret() -> None:
         except JobsError as error:
             shown = str(error)
         check(shown, url)
+
+
+@pytest.mark.parametrize("shown", [evaluation_shape.shown_spec, report_settings.shown_spec])
+def test_no_url_that_any_job_of_an_evaluation_tells_is_shown(
+    shown: Callable[[Mapping[str, Any]], dict[str, Any]],
+) -> None:
+    secret = "https://hooks.example.com/T0/s3cret?key=s3cret"
+    spec: dict[str, Any] = {
+        "inputs": ["https://u:s3cret@example.com/rows.jsonl", "/a://b"],
+        "notify": [secret],
+        "submit": {"notify": secret, "max_tokens": 4},
+        "scorers": [
+            {"name": "j", "scorer": "judge", "options": {"submit": {"notify": [secret, secret]}}},
+            {"name": "s", "options": {"schema": {"properties": {"notify": {"type": "string"}}}}},
+        ],
+    }
+    before = json.dumps(spec)
+    found = shown(spec)
+    assert "s3cret" not in json.dumps(found)
+    assert found["submit"] == {"notify": "https://hooks.example.com/***", "max_tokens": 4}
+    assert found["scorers"][1] == spec["scorers"][1]
+    assert json.dumps(spec) == before
