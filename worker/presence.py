@@ -69,6 +69,6 @@ class Presence:
         # Reported first in any case: a registration may have got through without its answer.
         if not self._store.report_worker(self._id, status):
             self._store.register_worker(
-                self._id, self._model, self._concurrency, f"pagemill {jobs.__version__}", status
+                self._id, self._model, self._concurrency, jobs.__version__, status
             )
         self._last, self._last_at = status, time.monotonic()

@@ -277,7 +277,7 @@ def test_a_lease_that_was_renewed_meanwhile_is_kept(
     assert lease is not None
     back.expire_leases()
     held = {lease.chunk_id: (lease.epoch, Counts())}
-    meanwhile(monkeypatch, lambda connection, _: leases.renew(connection, "w", held, 60))
+    meanwhile(monkeypatch, lambda connection, _: leases.renew(connection, "w", held, 60, {}))
     assert store.requeue_expired() == 0
     assert store.commit_chunk(lease, "p", Counts(completed=ROWS))
 

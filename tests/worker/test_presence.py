@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+import jobs
+from jobs.database import Database, upgrade
+from jobs.doctor.database_check import check_database
+from jobs.doctor.findings import Level
 from jobs.errors import DatabaseError
 from jobs.records import WorkerStatus
+from jobs.settings import Settings
+from jobs.store import Store
 from worker import presence
 from worker.presence import Presence
 
@@ -71,8 +77,19 @@ def test_it_registers_once_with_its_version(made, store):
     row.beat()
     ((*who, software, status),) = store.registered
     assert who == ["h:1:x", "m", 4]
-    assert software.startswith("pagemill ")
+    assert software == jobs.__version__
     assert status == WorkerStatus("starting")
+
+
+def test_a_worker_of_our_version_is_none_of_another(tmp_path, clock):
+    """`pagemill doctor` compares what a presence writes with what it is itself."""
+    settings = Settings.from_env({"PAGEMILL_HOME": str(tmp_path)})
+    upgrade(settings.database_url)
+    database = Database(settings.database_url)
+    Presence(Store(database), "h:1:x", "m", 4, lambda: READY).beat()
+    database.close()
+    found = [f for f in check_database(settings) if f.name == "workers"]
+    assert [(f.level, f.found) for f in found] == [(Level.OK, "1 alive: h:1:x of m (ready)")]
 
 
 def test_a_busy_worker_reports_with_every_beat(made, store):

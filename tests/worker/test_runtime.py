@@ -71,7 +71,7 @@ def test_its_row_is_there_before_its_model_and_goes_through_its_life(place):
     row = wait_for("the row", lambda: place.row(worker))
     assert (row.status.state, row.status.device, row.alive) == ("starting", None, True)
     assert (row.model, row.concurrency, row.pid) == (place.model, 4, os.getpid())
-    assert row.software == f"pagemill {jobs.__version__}"
+    assert row.software == jobs.__version__
     loaded.set()
     thread.join(10)
     row = wait_for("ready", lambda: (r := place.row(worker)).status.state == "ready" and r)
