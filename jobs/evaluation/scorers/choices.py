@@ -27,6 +27,7 @@ _ANOTHER = re.compile(r"\s*(?:and|or|,|/|&)\s*[(\[]?[A-HJ-Z](?![\w'\u2019])")
 _BRACKETS = re.compile(r"[(\[]([A-Z])[)\]]")
 _SINGLE = re.compile(r"(?<![\w'\u2019])(?:([B-HJ-Z])(?![\w'\u2019])|([AI])(?=\W*$))")
 _SEVERAL = -1
+_MARKS = 200  # characters around the text of a choice that do not count, at most
 _TARGET = re.compile(r"\s*[(\[]?([A-Za-z])[)\].:]{0,2}\s*")
 
 
@@ -158,10 +159,14 @@ def chosen(answer: str, choices: Sequence[str]) -> int | None:
 
 def _named(text: str, start: int, by_text: dict[str, int], count: int) -> int | None:
     """The choice whose text or letter stands at a place, or `_SEVERAL`."""
-    line = text[start:].partition("\n")[0]
-    found = by_text.get(normalized(line))
-    if found is not None:
-        return found
+    # A longer line is no choice. To look at each would take hours where a model says one word,
+    # such as "answer", again and again.
+    most = start + 2 * max(map(len, by_text), default=0) + _MARKS
+    end = text.find("\n", start, most + 1)
+    if by_text and (end >= 0 or len(text) <= most):
+        found = by_text.get(normalized(text[start : end if end >= 0 else len(text)]))
+        if found is not None:
+            return found
     letter = _LETTER.match(text, start)
     if letter is None:
         return None

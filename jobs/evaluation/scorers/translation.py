@@ -38,13 +38,13 @@ class CorpusScorer(RowScorer):
 
     def value(self, sums: Sequence[int] | npt.NDArray[Any]) -> float:
         """The value of rows, by their sums, from 0 to 1."""
-        return float(self._metric._compute_score_from_stats(list(sums)).score) / 100
+        return _share(self._metric._compute_score_from_stats(list(sums)))
 
     def score_answer(self, row: ScoredRow) -> Score:
         counts = self.counts(row)
         if counts is None:
             return missing("no answer")
-        return Score(float(self._metric_of_one._compute_score_from_stats(list(counts)).score) / 100)
+        return Score(_share(self._metric_of_one._compute_score_from_stats(list(counts))))
 
     def prepare(self) -> None:
         _ = self._metric, self._metric_of_one
@@ -97,6 +97,11 @@ class ChrF(CorpusScorer):
 
     def metric(self, sacrebleu: Any, one: bool = False) -> Any:
         return sacrebleu.CHRF(word_order=self.word_order, lowercase=self.lowercase)
+
+
+def _share(found: Any) -> float:
+    """A score of sacrebleu, which rounding takes over 100 where texts are the same."""
+    return min(1.0, float(found.score) / 100)
 
 
 def _sacrebleu(scorer: str) -> Any:

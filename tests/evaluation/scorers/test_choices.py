@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from jobs.errors import UsageError
 from jobs.evaluation.rows import Score
+from jobs.evaluation.scorers import choices
 from jobs.evaluation.scorers.choices import chosen
+from jobs.evaluation.scorers.texts import normalized
 from jobs.evaluation.spec import EvaluationSpec
 from jobs.kinds import JobKind
 from tests.support.scored_rows import row, scorer
@@ -133,3 +135,27 @@ def test_likelihoods_are_of_jobs_that_score() -> None:
     assert spec("choice_likelihood").job_kind is JobKind.SCORE
     with pytest.raises(UsageError, match="choice and choice_likelihood read rows of jobs of diff"):
         spec("choice", "choice_likelihood")
+
+
+@pytest.mark.parametrize("end", ["", "\nB"])
+@pytest.mark.parametrize("word", ["answer ", "option: ", "choice", "(A) or (B), "])
+def test_a_model_that_says_one_word_without_end_is_read_in_one_go(
+    monkeypatch: pytest.MonkeyPatch, word: str, end: str
+) -> None:
+    text = word * (60_000 // len(word)) + end
+    read = 0
+
+    def counting(given: str) -> str:
+        nonlocal read
+        read += len(given)
+        return normalized(given)
+
+    monkeypatch.setattr(choices, "normalized", counting)
+    chosen(text, ["Paris", "Rome"])
+    assert read < 5 * len(text)
+
+
+def test_a_choice_after_a_marker_may_be_long() -> None:
+    long = ["x " * 3000 + str(n) for n in range(2)]
+    assert chosen(f"The answer is: **{long[1]}**.\nIndeed.", long) == 1
+    assert chosen(f"Answer: {long[0]}", long) == 0

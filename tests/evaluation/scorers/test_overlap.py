@@ -158,3 +158,14 @@ def test_scores_are_from_0_to_1(answer: str, target: str) -> None:
         score = value(name, answer, target)
         assert score is not None
         assert 0 <= score <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf"])
+def test_a_text_that_is_the_target_is_worth_one_and_no_more(name: str) -> None:
+    made = scorer(name)
+    assert isinstance(made, CorpusScorer)
+    for words in range(1, 12):
+        same = row(text := " ".join(FEW[:words]), text)
+        assert (score := made.score(same).value) is not None
+        assert 0.999 < score <= 1
+        assert made.value(np.array(made.counts(same))) <= 1
