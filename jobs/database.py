@@ -18,9 +18,9 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
 
-from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_full, is_undone
+from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_full, is_undone, refusal_cure
 from jobs.database_url import no_url, parse_url
-from jobs.errors import DatabaseError, DatabaseUnavailable
+from jobs.errors import DatabaseError, DatabaseUnavailable, DatabaseUnusable
 from jobs.patience import Patience, Tell, Told
 from jobs.shown_urls import scrubbed, without_password
 from jobs.tables import SCHEMA_REVISION
@@ -171,9 +171,12 @@ class Database:
         said = " ".join(str(error.orig if isinstance(error, StatementError) else error).split())
         for url in (self._given, self.url.render_as_string(hide_password=False)):
             said = scrubbed(said, url)
+        where = f"database {self.shown_url}: {said}"
+        if cure := refusal_cure(error):
+            return DatabaseUnusable(where, cure)
         may_pass = is_away(error) or is_undone(error) or is_full(error)
         kind = DatabaseUnavailable if may_pass else DatabaseError
-        return kind(f"database {self.shown_url}: {said}{hint(error)}")
+        return kind(f"{where}{hint(error)}")
 
 
 def upgrade(url: str, on_wait: Tell | None = None) -> None:
@@ -232,9 +235,10 @@ def _engine(url: URL) -> Engine:
             },
         )
     except ModuleNotFoundError as error:
-        raise DatabaseError(
-            f"the PostgreSQL driver is not installed ({error}): "
-            "run `pip install 'pagemill[postgres]'`"
+        raise DatabaseUnusable(
+            f"the PostgreSQL driver is not installed ({error})",
+            "run `pip install 'pagemill[postgres]'` (in a clone: `pip install --constraint "
+            "constraints.txt --editable '.[postgres]'`)",
         ) from error
 
 

@@ -7,7 +7,8 @@
     ├── StorageError           the storage folder cannot be read or written
     │   └── StorageUnavailable   … and that may pass: it is full, read-only, or not there
     ├── DatabaseError          the database is missing, locked, or of another version
-    │   └── DatabaseUnavailable  … and that may pass: it is away, or locked by others
+    │   ├── DatabaseUnavailable  … and that may pass: it is away, or locked by others
+    │   └── DatabaseUnusable     … and that will not: no driver, no such database, a wrong password
     ├── BrokerError            the broker cannot be reached, or refuses
     ├── KeyReused              an idempotency key is that of a job with other content
     ├── JobNotFound            no job of that id
@@ -81,6 +82,20 @@ class DatabaseError(JobsError):
 
 class DatabaseUnavailable(DatabaseError):
     """The database cannot be reached, or stays locked; that may pass."""
+
+
+class DatabaseUnusable(DatabaseError):
+    """Somebody has to act before there is a database at all.
+
+    Attributes:
+        found: what is the case.
+        cure: what to do.
+    """
+
+    def __init__(self, found: str, cure: str) -> None:
+        super().__init__(f"{found}; {cure}")
+        self.found = found
+        self.cure = cure
 
 
 class BrokerError(JobsError):

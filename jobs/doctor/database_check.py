@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import jobs
 from jobs.doctor.disks import existing, network_file_system, room
 from jobs.doctor.findings import Finding, fault, warning, well
-from jobs.errors import DatabaseError, DatabaseUnavailable
+from jobs.errors import DatabaseError, DatabaseUnavailable, DatabaseUnusable
 from jobs.settings import Settings
 from jobs.states import HAS_WORK
 
@@ -45,7 +45,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
             return
         try:
             database.check_revision()
-        except DatabaseUnavailable:
+        except (DatabaseUnavailable, DatabaseUnusable):
             raise
         except DatabaseError as error:
             advice = "run `pagemill db upgrade`, or install here the pagemill that upgraded it"

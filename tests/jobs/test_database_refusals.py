@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import database as database_module
 from jobs import patience
 from jobs.database import Database, upgrade
-from jobs.errors import DatabaseError, DatabaseUnavailable
+from jobs.errors import DatabaseError, DatabaseUnavailable, DatabaseUnusable
 from jobs.store import Store
 from tests.jobs.test_leases_at_once import (
     test_a_cancel_in_the_middle_of_it as cancel_in_the_middle,
@@ -111,6 +112,46 @@ def test_workers_at_once_where_transactions_are_serializable_by_default(
 ) -> None:
     every_lease_is_won_once(serializable)
     cancel_in_the_middle(serializable)
+
+
+# ---- PostgreSQL, which will never let us in
+
+
+@pytest.mark.quick
+def test_a_database_that_was_not_made_is_told_at_once(
+    migrated_postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience.Patience, "after", _only_refused)
+    url = make_url(migrated_postgres).set(database="no db").render_as_string(False)
+    for ask in (upgrade, lambda url: Database(url).check_revision()):
+        with pytest.raises(DatabaseUnusable) as caught:
+            ask(url)
+        assert "has no database no db: make it with `createdb 'no db'`" in str(caught.value)
+        assert "see that" not in str(caught.value)
+        assert "check that" not in str(caught.value)
+
+
+@pytest.mark.quick
+def test_a_user_who_is_unknown_or_has_another_password_is_told_at_once(
+    migrated_postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience.Patience, "after", _only_refused)
+    nobody = make_url(migrated_postgres).set(username="nobody_here").render_as_string(False)
+    role = f"asked_{make_url(migrated_postgres).database}"
+    with postgres.owned_with_a_password(migrated_postgres, role, "right") as known:
+        wrong = make_url(known).set(password="wr0ng").render_as_string(False)
+        for url in (nobody, wrong):
+            with pytest.raises(DatabaseUnusable, match="does not let us in") as caught:
+                upgrade(url)
+            assert "wr0ng" not in str(caught.value)
+
+
+_AFTER = patience.Patience.after
+
+
+def _only_refused(self: patience.Patience, error: SQLAlchemyError) -> None:
+    """Nothing of these tests is worth another try."""
+    assert _AFTER(self, error) is None
 
 
 # ---- PostgreSQL, with no room for one more connection

@@ -460,3 +460,19 @@ def test_a_database_that_is_away_is_a_fault_in_words(tmp_path: Path) -> None:
     found = only(examine([check]), Level.FAULT, "check that the server runs", "start it")
 
     assert "secret" not in found.found
+
+
+def test_a_database_that_was_not_made_or_has_no_driver_has_an_advice_of_its_own(
+    migrated_postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = make_url(migrated_postgres).set(database="nodb").render_as_string(False)
+    made = settings(tmp_path, database_url=url)
+    check = Check("database", lambda: check_database(made), 20, "start it")
+
+    missing = only(examine([check]), Level.FAULT, "does not exist", "createdb nodb")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    driver = only(examine([check]), Level.FAULT, "driver is not installed", "--editable")
+
+    for finding in (missing, driver):
+        assert "start it" not in f"{finding}"
+        assert "install here" not in f"{finding}"
