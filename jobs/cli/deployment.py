@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from jobs.errors import BrokerError, DatabaseError
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
+    from jobs.records.evaluations import EvaluationRecord, NotificationRecord
     from jobs.settings import Settings
     from jobs.storage import Storage
     from jobs.store import Store
@@ -52,23 +53,40 @@ class Deployment:
 
         Who goes on with those that do not take it is a beat, or a worker.
         """
-        if not job.notify_urls:
-            return
-        from jobs.notifications.delivering import Deliverer
-        from jobs.shown_urls import shown_webhook
         from jobs.store.notifications import subject_of
 
+        if job.notify_urls:
+            self._tell_urls(
+                "job", job.id, subject_of(job), lambda: self.store.progress(job.id).notifications
+            )
+
+    def tell_urls_of_evaluation(self, evaluation: EvaluationRecord) -> None:
+        """`tell_urls`, of an evaluation that has ended."""
+        if evaluation.spec.get("notify"):
+            id = evaluation.id
+            self._tell_urls("evaluation", id, id, lambda: self.store.notifications(id))
+
+    def _tell_urls(
+        self,
+        kind: str,
+        about: str,
+        subject: str,
+        notifications: Callable[[], Sequence[NotificationRecord]],
+    ) -> None:
+        from jobs.notifications.delivering import Deliverer
+        from jobs.shown_urls import shown_webhook
+
         try:
-            Deliverer(self.settings, self.store, self.storage).deliver_due(subject_of(job))
-            told = self.store.progress(job.id).notifications
-        except Exception as error:  # what was done to the job is done, whatever this comes to
-            self.tell(f"The end of job {job.id} could not be told to its URLs: {error}")
+            Deliverer(self.settings, self.store, self.storage).deliver_due(subject)
+            told = notifications()
+        except Exception as error:  # what was done is done, whatever this comes to
+            self.tell(f"The end of {kind} {about} could not be told to its URLs: {error}")
             return
         for one in told:
             if one.error is not None:
                 self.tell(
                     f"{shown_webhook(one.url)} has not taken the notification {one.id}: "
-                    f"{one.error}; `pagemill notifications {job.id}` shows what becomes of it"
+                    f"{one.error}; `pagemill notifications {about}` shows what becomes of it"
                 )
 
     def wake(self, model: str, lost: bool = False) -> None:

@@ -45,7 +45,7 @@ def follow_evaluation(
     timeout: float | None = None,
     answer: Answer | None = None,
 ) -> EvaluationRecord | None:
-    """Drive an evaluation until it has ended; None if the time ran out before.
+    """Drive an evaluation until it has ended, and tell its URLs; None if the time ran out before.
 
     What other processes do for it meanwhile is left to them.
 
@@ -61,6 +61,7 @@ def follow_evaluation(
         with told.outages():
             evaluation = deployment.store.evaluation(evaluation_id)
             if evaluation.state.terminal:
+                deployment.tell_urls_of_evaluation(evaluation)
                 return evaluation
             told.of(evaluation)
             if (job := _open_job(deployment, evaluation)) is not None:
@@ -101,6 +102,7 @@ def cancel(deployment: Deployment, evaluation_id: str) -> EvaluationRecord:
         if job is not None and not job.state.terminal:
             stop_job(store, job.id)
             deployment.settle(job.id)
+    deployment.tell_urls_of_evaluation(evaluation)
     return evaluation
 
 
@@ -161,6 +163,7 @@ class _Telling:
     """Says, once each, why an evaluation does not go on."""
 
     def __init__(self, deployment: Deployment) -> None:
+        self._store = deployment.store
         self._tell = deployment.tell
         self._said: str | None = None
         self._since = time.monotonic()
@@ -174,13 +177,22 @@ class _Telling:
         said = evaluation.error_message and f"A step is tried again: {evaluation.error_message}"
         long = now - self._since >= PATIENCE_SECONDS
         if said is None and long and evaluation.state is EvaluationState.PENDING:
-            said = (
-                "The evaluation has not begun: an earlier one of its schedule has not ended, or "
-                "another process reads its rows"
-            )
+            said = self._why_not_begun(evaluation)
         if said and said != self._said:
             self._tell(said)
             self._said = said
+
+    def _why_not_begun(self, evaluation: EvaluationRecord) -> str:
+        earlier = self._store.evaluation_waited_for(evaluation.id)
+        if earlier is None:  # so the step is ours to take, unless others have it
+            return (
+                "The evaluation has not begun: another process reads its rows; if that died, it "
+                f"is gone on with within {self._store.lease_seconds:g} s"
+            )
+        return (
+            f"The evaluation has not begun: {earlier}, an earlier one of its schedule, has not "
+            f"ended (`pagemill eval show {earlier}`)"
+        )
 
     @contextlib.contextmanager
     def outages(self) -> Iterator[None]:

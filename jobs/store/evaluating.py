@@ -142,6 +142,11 @@ class Evaluating:
         with self._database.read() as connection:
             return steps.due(connection, only)
 
+    def evaluation_waited_for(self, evaluation_id: str) -> str | None:
+        """The earliest evaluation of its schedule that has to end before it begins, if any."""
+        with self._database.read() as connection:
+            return steps.waited_for(connection, evaluation_id)
+
     def claim_evaluation(
         self, evaluation_id: str, owner: str, *, at_once: bool = False
     ) -> EvaluationLease | None:

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    FromClause,
     and_,
     case,
     exists,
@@ -55,6 +56,18 @@ def due(connection: Connection, only: str | None) -> list[str]:
     """
     query = select(evaluations.c.id).where(*_is_due(only)).order_by(evaluations.c.look_at)
     return list(connection.scalars(query.limit(LOOKED_AT)))
+
+
+def waited_for(connection: Connection, evaluation_id: str) -> str | None:
+    """The first evaluation of its schedule that has to end before it begins, if there is one."""
+    others = evaluations.alias("others")
+    query = (
+        select(others.c.id)
+        .select_from(others.join(evaluations, and_(*_is_open_before(others))))
+        .where(evaluations.c.id == evaluation_id, _waits())
+        .order_by(others.c.created_at, others.c.id)
+    )
+    return connection.scalar(query.limit(1))
 
 
 def claim(
@@ -263,7 +276,19 @@ def _waits_for_judge() -> ColumnElement[bool]:
 def _waits() -> ColumnElement[bool]:
     """Whether an earlier one of its schedule has to end before it begins."""
     earlier = evaluations.alias("earlier")
-    ours, theirs = evaluations.c, earlier.c
+    ours = evaluations.c
+    its_schedule = (schedules.c.id == ours.schedule_id, schedules.c.overlap == Overlap.WAIT)
+    return and_(
+        ours.state == EvaluationState.PENDING,
+        ours.schedule_id.is_not(None),
+        exists().where(*its_schedule).correlate(evaluations),
+        exists().where(*_is_open_before(earlier)).correlate(evaluations),
+    )
+
+
+def _is_open_before(others: FromClause) -> tuple[ColumnElement[bool], ...]:
+    """Whether another one of the same schedule is earlier, and has not ended."""
+    ours, theirs = evaluations.c, others.c
     ours_due = func.coalesce(ours.due_at, ours.created_at)
     theirs_due = func.coalesce(theirs.due_at, theirs.created_at)
     # As evaluations are ordered everywhere, so that no two wait for each other.
@@ -272,13 +297,4 @@ def _waits() -> ColumnElement[bool]:
         and_(theirs.created_at == ours.created_at, theirs_due < ours_due),
         and_(theirs.created_at == ours.created_at, theirs_due == ours_due, theirs.id < ours.id),
     )
-    open_before = exists().where(
-        theirs.schedule_id == ours.schedule_id, theirs.finished_at.is_(None), is_earlier
-    )
-    its_schedule = (schedules.c.id == ours.schedule_id, schedules.c.overlap == Overlap.WAIT)
-    return and_(
-        ours.state == EvaluationState.PENDING,
-        ours.schedule_id.is_not(None),
-        exists().where(*its_schedule).correlate(evaluations),
-        open_before.correlate(evaluations),
-    )
+    return theirs.schedule_id == ours.schedule_id, theirs.finished_at.is_(None), is_earlier

@@ -23,6 +23,7 @@ from jobs.states import JobState
 from jobs.storage import Storage
 from jobs.store import Store
 from tests.support.command_line import CommandLine
+from tests.support.evaluations import claimed
 from tests.support.played_evaluation import (
     ROWS,
     Answering,
@@ -31,6 +32,7 @@ from tests.support.played_evaluation import (
     right_but,
 )
 from tests.support.played_job import MODEL
+from tests.support.receiver import closed_port, receiving
 
 FEW_WRONG, MANY_WRONG = right_but(1, 2), right_but(*range(1, 17))
 PATIENCE = 60.0
@@ -300,3 +302,40 @@ def test_gc_removes_those_whose_retention_is_over(
     assert [e.id for e in played.store.list_evaluations()] == [blessed.id]
     assert not (cli.storage.root / "evaluations" / old.id).exists()
     assert (cli.storage.root / "evaluations" / blessed.id).exists()
+
+
+def test_the_end_is_told_to_its_urls_though_nobody_else_lives(
+    cli: CommandLine, played: PlayedEvaluations
+) -> None:
+    with receiving() as receiver:
+        with worker(cli, right):
+            _, err = run(cli, "--notify", receiver.url)
+        (request,) = receiver.requests
+        assert request.json["event"] == "evaluation.completed"
+        assert "notification" not in err
+        found = played.add(spec={"notify": [receiver.url]})
+        cli("eval", "cancel", found.id)
+        assert receiver.requests[1].json["subject"] == found.id
+        assert {told["state"] for told in cli.json("notifications")} == {"delivered"}
+
+
+def test_a_url_that_does_not_take_it_does_not_fail_the_command(
+    cli: CommandLine, played: PlayedEvaluations
+) -> None:
+    with closed_port() as url:
+        ended = played.run(spec={"notify": [f"{url}/topsecret"]})
+        _, err = cli("eval", "wait", ended.id)
+    assert "has not taken the notification dlv_" in err
+    assert f"connection refused; `pagemill notifications {ended.id}` shows" in err
+    assert "topsecret" not in err
+
+
+def test_wait_says_why_it_has_not_begun(
+    cli: CommandLine, played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.cli.evaluating.PATIENCE_SECONDS", 0.0)
+    found = played.add()
+    claimed(played.store, found.id)
+    _, err = cli("eval", "wait", found.id, "--timeout", "0.1", expect=124)
+    assert "has not begun: another process reads its rows; if that died" in err
+    assert "schedule" not in err

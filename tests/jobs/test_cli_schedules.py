@@ -305,3 +305,14 @@ def test_the_doctor_sees_that_nobody_looks_at_the_clock(
     if level is Level.WARNING:
         assert "nobody has looked at the clock since" in found.found
         assert found.advice == "start `pagemill beat`"
+
+
+def test_one_that_waits_names_the_one_it_waits_for(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.cli.evaluating.PATIENCE_SECONDS", 0.0)
+    add(cli, "--overlap", "wait")
+    first, second, third = (cli("schedule", "run-now", "nightly")[0].strip() for _ in range(3))
+    _, err = cli("eval", "wait", third, "--timeout", "0.1", expect=124)
+    assert f"has not begun: {first}, an earlier one of its schedule, has not ended" in err
+    assert second not in err
