@@ -112,6 +112,8 @@ def _validator(schema: bytes) -> Any:
 
     jsonschema = _jsonschema()
     value = orjson.loads(schema)
+    if isinstance(value, dict) and not isinstance(value.get("$schema", ""), str):
+        raise ValueError("no JSON schema: $.$schema is no text")
     kind = jsonschema.validators.validator_for(value, jsonschema.Draft202012Validator)
     try:
         kind.check_schema(value)

@@ -150,3 +150,10 @@ def test_expressions_mean_what_they_mean_to_the_library(
     }
     expected = Draft202012Validator(schema).is_valid(answer)
     assert value("json_schema", json.dumps(answer), schema=schema) == expected
+
+
+@pytest.mark.parametrize("dialect", [7, None, [], {}, True, 1.5])
+def test_a_schema_of_a_row_whose_dialect_is_no_text_is_missing(dialect: Any) -> None:
+    found = scored("json_schema", "{}", {"$schema": dialect})
+    assert found.value is None
+    assert "$schema" in (found.note or "")
