@@ -96,6 +96,9 @@ def _fit(value: Any, validator: Any) -> Score:
         return missing(f"the schema refers to {unknown.ref!r}, which is not in it")
     except RecursionError:
         return missing("the schema or the answer is nested too deep")
+    # Older dialects let through what the library cannot work with; it is about this row alone.
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as unusable:
+        return missing(f"the schema cannot be used: {type(unusable).__name__}: {unusable}")
     if error is None:
         return Score(1.0)
     return Score(0.0, brief(f"{error.json_path}: {error.message}"))

@@ -157,3 +157,16 @@ def test_a_schema_of_a_row_whose_dialect_is_no_text_is_missing(dialect: Any) -> 
     found = scored("json_schema", "{}", {"$schema": dialect})
     assert found.value is None
     assert "$schema" in (found.note or "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer"),
+    [
+        ({"$ref": False, "$schema": "http://json-schema.org/draft-04/schema#"}, "1"),
+        ({"items": {"$recursiveRef": "(", "$schema": "//["}}, "[1]"),
+    ],
+)
+def test_a_schema_of_a_row_that_cannot_be_used_is_missing(schema: Any, answer: str) -> None:
+    found = scored("json_schema", answer, schema)
+    assert found.value is None
+    assert "cannot be used" in (found.note or "")
