@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from jobs.errors import EvaluationNotFound, StateConflict
+from jobs.errors import StateConflict
 from jobs.evaluation_tables import evaluation_comparisons, evaluation_scores, evaluations
 from jobs.records.evaluations import (
     EvaluationRecord,
@@ -27,13 +27,12 @@ from jobs.records.evaluations import (
     Trigger,
     Verdict,
 )
-from jobs.sqltypes import SafeText, database_now
+from jobs.sqltypes import database_now
+from jobs.store.by_id import evaluation_row
 from jobs.store.rows import inserted_unless_there
 from jobs.tables import deletions
 
 SCORES_FOLDER = "evaluations"  # with a folder for each, under the storage
-SHORTEST_PREFIX = 9  # `eval_` and four characters
-SHOWN_MATCHES = 10
 ENDED = [state for state in EvaluationState if state.terminal]
 
 
@@ -86,28 +85,7 @@ def evaluation(connection: Connection, given: str) -> EvaluationRecord:
     Raises:
         EvaluationNotFound: there is none, or there are several.
     """
-    query = select(evaluations).where(evaluations.c.id == given)
-    exact = connection.execute(query).one_or_none()
-    if exact is not None:
-        return evaluation_record(exact)
-    found: Sequence[Row[Any]] = []
-    if len(given) >= SHORTEST_PREFIX:
-        # Not LIKE: it would take `_`, which is in every id, for any character.
-        starts = func.substr(evaluations.c.id, 1, len(given), type_=SafeText) == given
-        query = select(evaluations).where(starts).order_by(evaluations.c.id)
-        found = connection.execute(query.limit(SHOWN_MATCHES + 1)).all()
-    if len(found) == 1:
-        return evaluation_record(found[0])
-    if not found:
-        raise EvaluationNotFound(
-            f"there is no evaluation {given[:80]!r}; the start of an id is enough from "
-            f"{SHORTEST_PREFIX} characters on, and `pagemill eval list` shows the ids"
-        )
-    shown = ", ".join(row.id for row in found[:SHOWN_MATCHES])
-    more = ", …" if len(found) > SHOWN_MATCHES else ""
-    raise EvaluationNotFound(
-        f"several evaluations start with {given!r}: {shown}{more}; give more of the id"
-    )
+    return evaluation_record(evaluation_row(connection, given))
 
 
 def list_evaluations(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, func, select
 
 from jobs.columns import COUNT_NAMES, DEVICE_NAMES
-from jobs.errors import JobNotFound
 from jobs.records import ChunkRecord, JobProgress, JobRecord, WindowRecord
-from jobs.sqltypes import SafeText, database_now
+from jobs.sqltypes import database_now
 from jobs.states import JobState
 from jobs.store import notifications
+from jobs.store.by_id import job_row
 from jobs.store.rows import chunk_record, counts_of, device_of, job_record, window_record
 from jobs.store.workers import is_alive, last_worker
 from jobs.tables import (
@@ -26,9 +25,6 @@ from jobs.tables import (
     workers,
 )
 
-SHORTEST_PREFIX = 8  # `job_` and four characters
-LONGEST_ID = 64
-SHOWN_MATCHES = 10
 _SUMS = [
     *(func.coalesce(func.sum(chunks.c[name]), 0).label(name) for name in COUNT_NAMES),
     *(func.coalesce(func.sum(chunks.c[name]), 0.0).label(name) for name in DEVICE_NAMES),
@@ -36,7 +32,7 @@ _SUMS = [
 
 
 def job(connection: Connection, job_id: str) -> JobRecord:
-    return job_record(_job_row(connection, job_id))
+    return job_record(job_row(connection, job_id))
 
 
 def job_of_key(connection: Connection, idempotency_key: str) -> JobRecord | None:
@@ -71,7 +67,7 @@ def list_jobs(
 
 
 def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobProgress:
-    row = _job_row(connection, job_id)
+    row = job_row(connection, job_id)
     record = job_record(row)
     running = connection.execute(
         select(database_now().label("now"), func.count().label("chunks"), *_SUMS).where(
@@ -106,7 +102,7 @@ def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobPr
 def chunk_records(
     connection: Connection, job_id: str, version: int | None, window: int | None = None
 ) -> list[ChunkRecord]:
-    row = _job_row(connection, job_id)
+    row = job_row(connection, job_id)
     query = select(chunks).where(
         chunks.c.job_id == row.id, chunks.c.version == (version or row.version)
     )
@@ -116,38 +112,10 @@ def chunk_records(
 
 
 def window_records(connection: Connection, job_id: str, version: int | None) -> list[WindowRecord]:
-    row = _job_row(connection, job_id)
+    row = job_row(connection, job_id)
     query = (
         select(windows)
         .where(windows.c.job_id == row.id, windows.c.version == (version or row.version))
         .order_by(windows.c.ordinal)
     )
     return [window_record(found) for found in connection.execute(query)]
-
-
-def _job_row(connection: Connection, job_id: str) -> Row[Any]:
-    if len(job_id) > LONGEST_ID:
-        raise JobNotFound(
-            f"no id has over {LONGEST_ID} characters, and this one, which begins with "
-            f"{job_id[:LONGEST_ID]!r}, has {len(job_id):,}; `pagemill list` shows the ids"
-        )
-    exact = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
-    if exact is not None:
-        return exact
-    if len(job_id) < SHORTEST_PREFIX:
-        raise JobNotFound(
-            f"there is no job {job_id!r}; the start of an id is enough from {SHORTEST_PREFIX} "
-            "characters on, and `pagemill list` shows the ids"
-        )
-    # Not LIKE: it would take `_`, which is in every id, for any character.
-    starts = func.substr(jobs.c.id, 1, len(job_id), type_=SafeText) == job_id
-    found = connection.execute(
-        select(jobs).where(starts).order_by(jobs.c.id).limit(SHOWN_MATCHES + 1)
-    ).all()
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise JobNotFound(f"there is no job {job_id!r}; `pagemill list` shows those there are")
-    matches = ", ".join(row.id for row in found[:SHOWN_MATCHES])
-    more = ", …" if len(found) > SHOWN_MATCHES else ""
-    raise JobNotFound(f"{job_id!r} is the start of several ids ({matches}{more}); give more of it")
