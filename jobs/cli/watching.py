@@ -27,6 +27,10 @@ LINE_SECONDS = 5.0  # between progress lines where there is no terminal
 PATIENCE_SECONDS = 5.0  # until a job without a worker is told: one may just be starting
 _RATE_WINDOW = 10.0
 _PACE_SECONDS = 60.0  # that the time left is reckoned from
+# The first rows come late and then many at once, as they are computed side by side: they tell
+# nothing of the rest. So a tenth of the rows comes before the time left, within these bounds.
+_TELLING_SHARE = 0.1
+_TELLING_ROWS = (3, 1000)
 
 Display = Callable[["JobProgress"], None]
 
@@ -173,7 +177,8 @@ class Pace:
         self._seen: deque[tuple[datetime, int]] = deque()
 
     def left(self, progress: JobProgress) -> timedelta | None:
-        """None as long as nobody can tell: nothing was finished of late, or it is paused."""
+        """None as long as nobody can tell: too little was finished at all or of late, or it is
+        paused."""
         rows, now = progress.counts.rows, progress.now
         if progress.job.state is JobState.QUEUED:  # while a worker starts there is no pace
             self._seen.clear()
@@ -183,6 +188,9 @@ class Pace:
             self._seen.popleft()
         first, then = self._seen[0]
         finished, job = rows - then, progress.job
+        least, enough = _TELLING_ROWS
+        if rows < max(least, min(job.total_rows * _TELLING_SHARE, enough)):
+            return None
         if finished <= 0 or now <= first or job.paused_at is not None or job.state not in HAS_WORK:
             return None
         return (now - first) * max(0, job.total_rows - rows) / finished

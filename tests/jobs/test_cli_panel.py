@@ -157,6 +157,20 @@ def test_the_time_left_is_by_the_rows_of_the_last_minute() -> None:
     assert pace.left(progress(200, 90, state=JobState.FINALIZING)) is None
 
 
+@quick
+@pytest.mark.parametrize(
+    ("total", "few", "enough"), [(4, 2, 3), (60, 5, 6), (200, 19, 20), (1_000_000, 999, 1000)]
+)
+def test_the_first_rows_tell_nothing_of_the_time_left(total: int, few: int, enough: int) -> None:
+    """They wait for all that are computed beside them: 1 of 60 rows once meant 25 minutes."""
+    pace = Pace()
+
+    assert pace.left(progress(0, 0, total_rows=total)) is None
+    assert pace.left(progress(few, 26, total_rows=total)) is None
+    left = pace.left(progress(enough, 30, total_rows=total))
+    assert left == timedelta(seconds=30) * (total - enough) / enough
+
+
 def test_on_a_terminal_the_panel_is_drawn_and_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
 ) -> None:
