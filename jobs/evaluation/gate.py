@@ -54,8 +54,9 @@ def judge(
 
     Rows that are missing come first: an evaluation that lacks more of them than it may is
     incomplete, whatever its rules say, and so is one with a rule about something of which no row
-    has a score. A rule about changes says nothing as long as there is no earlier evaluation; where
-    there is one whose scores are lost, nobody knows whether it is broken, and that is incomplete.
+    has a score. Even without a gate, so is one with a scorer that could score no row. A rule about
+    changes says nothing as long as there is no earlier evaluation; where there is one whose scores
+    are lost, nobody knows whether it is broken, and that is incomplete.
 
     Args:
         scores: of all rows, and of the slices.
@@ -63,9 +64,10 @@ def judge(
         earlier: the scores of that one.
         lost: why there are no comparisons with that one, although it is there.
     """
-    if gate is None:
-        return Judgement(Verdict.UNGATED, ())
     overall = {s.scorer: s for s in scores if not s.slice_column}
+    if gate is None:
+        nothing = tuple(_nothing(s) for s in overall.values() if s.rows == 0)
+        return Judgement(Verdict.INCOMPLETE if nothing else Verdict.UNGATED, nothing)
     lacking = [f for s in overall.values() if (f := _lacking(gate, s)) is not None]
     found: list[tuple[Finding, bool]] = []
     for rule in gate.rules:
@@ -95,6 +97,10 @@ def judge(
     else:
         verdict = Verdict.PASSED
     return Judgement(verdict, (*lacking, *findings))
+
+
+def _nothing(score: ScoreRecord) -> Finding:
+    return Finding("rows>0", False, f"{score.scorer}: none of {score.missing:,} rows has a score")
 
 
 def _lacking(gate: GateSpec, score: ScoreRecord) -> Finding | None:

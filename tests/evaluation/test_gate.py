@@ -69,6 +69,12 @@ def test_without_a_gate_nothing_is_judged() -> None:
     assert judge(None, [replace(SCORE, missing=99)]).verdict is Verdict.UNGATED
 
 
+def test_without_a_gate_an_evaluation_that_scored_no_row_is_incomplete() -> None:
+    judged = judge(None, [SCORE, replace(SCORE, scorer="other", rows=0, missing=99)])
+    assert judged.verdict is Verdict.INCOMPLETE
+    assert [f.sentence for f in judged.findings] == ["other: none of 99 rows has a score"]
+
+
 def test_a_rise_may_be_what_is_bad() -> None:
     rise = replace(DROP, difference=0.1)
     assert verdict(gate("exact:rise<=0.05"), change=rise) is Verdict.REGRESSED
