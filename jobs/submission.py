@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from jobs.shown_urls import shown_input
 from jobs.storage import Storage
 
 MAX_ROWS = 100_000_000  # of an input
-_SHOWN_ERRORS = 5
+SHOWN_ERRORS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +217,14 @@ def _normalize(
                     ids.add(row.custom_id, row.line)
                 if row.error is not None:
                     rejected += 1
-                    if len(errors) < _SHOWN_ERRORS:
+                    if len(errors) < SHOWN_ERRORS:
                         errors.append(row.error)
             rows += len(block.rows)
             if rows > MAX_ROWS:
                 raise InputError(
                     f"{reader.name} has over {MAX_ROWS:,} rows; cut it into several files"
                 )
-            if submission.strict and len(errors) == _SHOWN_ERRORS:
+            if submission.strict and len(errors) == SHOWN_ERRORS:
                 break
             writer.add(block)
             if progress is not None:
@@ -256,7 +256,7 @@ def _check_rows(
 ) -> None:
     if rows == 0:
         raise InputError(f"{reader.name} has no rows")
-    listed = "".join(f"\n  {reader.unit} {e.line}: {e.message} [{e.code}]" for e in errors)
+    listed = reasons(errors, reader.unit)
     if strict and rejected:
         raise InputError(
             f"{reader.name} has rows that cannot be answered; mend them, or submit without "
@@ -264,6 +264,11 @@ def _check_rows(
         )
     if rejected == rows:
         raise InputError(f"no row of {reader.name} can be answered.{reader.hint()}{listed}")
+
+
+def reasons(errors: Iterable[RowErrorInfo], where: str) -> str:
+    """Why rows are refused, a line each; `where` stands before the number of the line."""
+    return "".join(f"\n  {where} {e.line}: {e.message} [{e.code}]" for e in errors)
 
 
 def _check_custom_ids(reader: Reader, ids: CustomIds, folder: JobFolder, plan: Plan) -> None:

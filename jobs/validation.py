@@ -344,6 +344,6 @@ def _missing_prompt(name: str, fields: Mapping[str, Any], named: bool) -> RowErr
     return RowError(
         "missing_prompt",
         f"the row has neither prompt nor messages (its keys: {keys}){meant}; --prompt-column "
-        "names another key",
+        "names another key, and --template makes the prompt of several",
         "prompt",
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import InputError
@@ -18,6 +19,7 @@ from jobs.evaluation.inputs import Inputs, find
 from jobs.evaluation.keys import row_content
 from jobs.evaluation.spec import EvaluationSpec
 from jobs.job_options import check_options, check_sampling
+from jobs.prompts import PromptRules
 from jobs.reading.blocks import Block
 from jobs.reading.opening import open_input
 from jobs.rows import Row
@@ -102,6 +104,10 @@ def describe_inputs(deployment: Deployment, spec: EvaluationSpec, inputs: Inputs
             counts["refused"] += row.error is not None
             counts["targets"] += data.get(spec.target or "") is not None
             columns.update(data)
+    if not counts["rows"]:
+        raise InputError(f"{inputs.source.name} has no rows")
+    if counts["refused"] == counts["rows"]:
+        raise _no_row(inputs, submission.input_format, rules, most, counts["rows"])
     _check(spec, inputs, counts, columns)
     return DatasetInfo(
         hash=digest.hexdigest(), columns=tuple(sorted(columns)), files=inputs.names, **counts
@@ -118,16 +124,33 @@ def _rows(blocks: Iterator[Block], limit: int | None) -> Iterator[tuple[Row, Map
             left = None if left is None else left - 1
 
 
+def _no_row(
+    inputs: Inputs, form: str | None, rules: PromptRules, most: int, rows: int
+) -> InputError:
+    """The error of an input without a row that can be answered, with the first reasons.
+
+    Its files are read once more, one by one, as their lines are told and not those of the whole.
+    """
+    from jobs.submission import SHOWN_ERRORS, reasons
+
+    hint, listed, left = "", "", min(SHOWN_ERRORS, rows)
+    for file in inputs.files:
+        with open_input(file, rules, form, max_unpacked=most) as reader:
+            errors = (row.error for block in reader.blocks() for row in block.rows)
+            found = list(islice((error for error in errors if error is not None), left))
+            where = reader.unit if len(inputs.files) == 1 else f"{file.name}, {reader.unit}"
+            listed += reasons(found, where)
+            hint = hint or reader.hint()
+        left -= len(found)
+        if not left:
+            break
+    return InputError(f"no row of {inputs.source.name} can be answered.{hint}{listed}")
+
+
 def _check(
     spec: EvaluationSpec, inputs: Inputs, counts: Mapping[str, int], columns: set[str]
 ) -> None:
     name = inputs.source.name
-    if not counts["rows"]:
-        raise InputError(f"{name} has no rows")
-    if counts["refused"] == counts["rows"]:
-        raise InputError(
-            f"no row of {name} can be answered; `pagemill submit` says what is wrong with each"
-        )
     has = ", ".join(sorted(columns)[:_SHOWN_COLUMNS]) or "none beside the prompt"
     needs = any(scorer.built().needs_target for scorer in spec.scorers)
     if needs and not counts["targets"]:

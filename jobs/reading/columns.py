@@ -154,7 +154,8 @@ def _check_prompt(name: str, schema: pa.Schema, rules: PromptRules) -> None:
         wanted = "input" if rules.kind is JobKind.EMBED else "messages"
         raise InputError(
             f"{name} has neither a prompt nor a {wanted} column; it has: {_listed(schema)}. "
-            "Name the one that holds the prompt with --prompt-column"
+            "Name the one that holds the prompt with --prompt-column, or make it of several with "
+            "--template"
         )
 
 

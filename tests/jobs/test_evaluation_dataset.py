@@ -148,6 +148,35 @@ def test_columns_that_are_not_there_are_named(deployment: Deployment, tmp_path: 
         describe(deployment, spec_of(rows, slices=["lang"]))
 
 
+@pytest.mark.parametrize("write", [lines, table])
+def test_the_first_reasons_are_told_if_no_row_can_be_answered(
+    deployment: Deployment, tmp_path: Path, write: Any
+) -> None:
+    unit = "line" if write is lines else "row"
+    bad = [{"prompt": "Hi", "temperature": -n} for n in range(1, 9)]
+    some, more = write(tmp_path / "a.data", bad[:2]), write(tmp_path / "b.data", bad[2:])
+    with pytest.raises(InputError, match=r"no row of .*a.data can be answered") as caught:
+        describe(deployment, spec_of(some))
+    said = str(caught.value).splitlines()
+    assert [text.partition(":")[0] for text in said[1:]] == [f"  {unit} 1", f"  {unit} 2"]
+    assert "temperature" in said[1]
+    with pytest.raises(InputError, match=r"a.data and 1 more can be answered") as caught:
+        describe(deployment, spec_of(some, more))
+    told = [text.partition(":")[0].strip() for text in str(caught.value).splitlines()[1:]]
+    assert told == [
+        f"{f}, {unit} {n}" for f, n in zip([some] * 2 + [more] * 3, [1, 2, 1, 2, 3], strict=True)
+    ]
+
+
+def test_rows_without_a_prompt_name_both_ways_to_one(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    rows = [{"question": "Why?", "target": "so"}]
+    for path in (lines(tmp_path / "rows.jsonl", rows), table(tmp_path / "rows.parquet", rows)):
+        with pytest.raises(InputError, match=r"(?s)question.*--prompt-column.*--template"):
+            describe(deployment, spec_of(path))
+
+
 def test_a_file_that_is_written_has_another_stamp(tmp_path: Path) -> None:
     rows = lines(tmp_path / "rows.jsonl", ROWS)
     inputs = find([str(rows)])
