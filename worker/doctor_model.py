@@ -18,7 +18,7 @@ def check_model(name: str) -> Iterator[Finding]:
     """Whether a worker would find the files of a model; nothing is downloaded or converted."""
     is_offline = bool(os.environ.get("HF_HUB_OFFLINE"))
     os.environ["HF_HUB_OFFLINE"] = "1"  # before the hub's client is imported
-    from engine.loading.alias import ALIASES, find_alias
+    from engine.loading.alias import ALIASES, find_alias, meant_alias
 
     try:
         path = find_alias(name) if name in ALIASES else Path(name).expanduser()
@@ -28,9 +28,11 @@ def check_model(name: str) -> Iterator[Finding]:
             yield _folder(name)
     except ModelNotFound as error:
         if _is_on_the_hub(error) and not is_offline:
+            meant = meant_alias(name)
             yield warning(
                 "model",
-                f"{name} is not in the hub's cache on this machine",
+                f"{name} is not in the hub's cache on this machine"
+                + (f"; did you mean {meant}?" if meant else ""),
                 f"the first worker downloads it; `pagemill pull {name}` does so before. A private "
                 "or gated model needs HF_TOKEN",
             )

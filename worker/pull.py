@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.loading.alias import ALIASES, find_alias
+from engine.loading.alias import ALIASES, find_alias, meant_alias
 from engine.loading.checkpoint import read_tensors, weight_files
 from engine.loading.gguf import convert_gguf, converted_folder, gguf_digest
 from engine.loading.gguf_header import read_header, refuse_unsupported
@@ -33,7 +33,16 @@ def pull(request: Mapping[str, Any], tell: Tell) -> None:
         Refused: it cannot be had, or there is no room.
         ModelError: it is not of a kind that is served.
     """
-    model, revision = request["model"], request["revision"]
+    model = request["model"]
+    try:
+        _pull(model, request["revision"], tell)
+    except Refused as error:
+        if model in ALIASES or not (meant := meant_alias(model)) or Path(model).exists():
+            raise
+        raise Refused(error.kind, f"{error}; did you mean {meant}?") from error
+
+
+def _pull(model: str, revision: str | None, tell: Tell) -> None:
     path = find_alias(model) if model in ALIASES else Path(model).expanduser()
     if path.exists():
         _local(path, model, revision, tell)

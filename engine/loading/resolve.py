@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import BrokenModel, ModelNotFound, UnsupportedModel
-from engine.loading.alias import ALIASES, find_alias
+from engine.loading.alias import ALIASES, find_alias, meant_alias
 from engine.loading.digest import folder_digest
 from engine.loading.gguf import convert_gguf, gguf_digest
 from engine.loading.hub import download
@@ -68,6 +68,8 @@ def resolve_model(name: str) -> ModelFiles:
     except ModelNotFound as error:
         if "/" in name:
             raise
+        if meant := meant_alias(name):
+            raise ModelNotFound(f"{error}; did you mean {meant}?") from error
         raise ModelNotFound(f"{error} (known aliases: {', '.join(ALIASES)})") from error
     _check_folder(folder, f"the hub repository {name}")
     return ModelFiles(folder, name, commit)

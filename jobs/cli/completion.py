@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from jobs.errors import JobsError
+from jobs.model_aliases import MODEL_ALIASES
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 2.0
 _NEWEST = 1000
-_SMALL_MODEL = "smollm2-135m"
 
 Completion = tuple[str, str]
 
@@ -37,7 +37,7 @@ def ended_job_ids(incomplete: str) -> list[Completion]:
 def models(incomplete: str) -> list[Completion]:
     """Models that there were jobs for. (The shell completes paths by itself.)"""
     found = _soon(_models)
-    named = {name: (name, told) for name, told in (*found, (_SMALL_MODEL, "a small model"))}
+    named = {name: (name, told) for name, told in (*found, *MODEL_ALIASES.items())}
     return [pair for name, pair in named.items() if name.startswith(incomplete)]
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs.cli.console import note, plural, say
-from jobs.cli.deployment import Deployment, opened
+from jobs.cli.deployment import opened
 from jobs.cli.evaluation_options import EvaluationOptions
 from jobs.cli.options import Json, with_groups
 from jobs.cli.schedule_tables import next_sentence, schedule_json
@@ -134,7 +132,7 @@ def add(
         refused = f", {rows.refused:,} of which cannot be answered" if rows.refused else ""
         files = plural(len(rows.files), "file")
         note(f"{plural(rows.rows, 'row')} in {files}{refused}; data set {rows.hash[:12]}")
-        _tell_of_model(deployment, spec)
+        deployment.tell_of_model(spec.model)
     if as_json:
         print(json.dumps(schedule_json(schedule)))
     else:
@@ -161,12 +159,4 @@ def _check_deadline(spec: EvaluationSpec) -> None:
         raise UsageError(
             f"--deadline {deadline!r} is no duration (90m, 8h, 2d); a schedule comes again and "
             "again, and each of its evaluations has that long"
-        )
-
-
-def _tell_of_model(deployment: Deployment, spec: EvaluationSpec) -> None:
-    if Path(spec.model).is_absolute() and not os.path.exists(spec.model):
-        deployment.tell(
-            f"Warning: there is no model {spec.model} on this machine; only a worker on a machine "
-            "that has it can answer"
         )

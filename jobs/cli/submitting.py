@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -65,11 +64,7 @@ def queue_job(
     from jobs.submission import prepare
 
     urls = checked_urls(submission.notify_urls, deployment.settings.webhook_hosts)
-    if Path(submission.model).is_absolute() and not os.path.exists(submission.model):
-        deployment.tell(
-            f"Warning: there is no model {submission.model} on this machine; only a worker on a "
-            "machine that has it can answer the job"
-        )
+    deployment.tell_of_model(submission.model)
     new = prepare(
         dataclasses.replace(submission, notify_urls=urls),
         deployment.storage,

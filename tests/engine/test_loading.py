@@ -228,7 +228,16 @@ def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     with pytest.raises(ModelNotFound, match="HF_HUB_OFFLINE"):
         resolve_model("owner/not-in-the-cache")
     with pytest.raises(ModelNotFound, match="known aliases: smollm2-135m"):
-        resolve_model("smollm")
+        resolve_model("gpt2")
+
+
+@pytest.mark.parametrize("name", ["smolm2-135m", "SmolLM2-135M", "smollm2"])
+def test_a_mistyped_alias_names_the_one_that_was_meant(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelNotFound, match=r"did you mean smollm2-135m\?"):
+        resolve_model(name)
 
 
 # --- what does not fit config.json

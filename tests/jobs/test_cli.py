@@ -138,6 +138,20 @@ def test_a_path_to_no_model_is_a_path_all_the_same(
     assert f"Warning: there is no model {name} on this machine" in err
 
 
+@pytest.mark.parametrize("model", ["smolm2-135m", "SmolLM2-135M"])
+def test_a_mistyped_alias_is_told_of(cli: CommandLine, model: str) -> None:
+    out, err = cli("submit", "-", "--model", model, stdin='{"prompt": "a"}\n')
+
+    assert cli.json("status", out.strip())["model"] == model
+    assert f"Warning: {model} is no path and no owner/name of the hub" in err
+    assert "did you mean smollm2-135m?" in err
+
+
+@pytest.mark.parametrize("model", ["smollm2-135m", "gpt2", "org/smolm2-135m"])
+def test_other_names_are_taken_for_what_they_are(cli: CommandLine, model: str) -> None:
+    assert "Warning" not in cli("submit", "-", "--model", model, stdin='{"prompt": "a"}\n')[1]
+
+
 def test_a_hub_id_is_no_path(cli: CommandLine) -> None:
     out, err = cli("submit", "-", "--model", "org/model", stdin='{"prompt": "a"}\n')
 

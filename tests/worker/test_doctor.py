@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import EngineError
+from engine.loading.alias import ALIASES
 from jobs.doctor.findings import Finding, Level
+from jobs.model_aliases import MODEL_ALIASES
 from tests.support.tiny_gguf import write_tiny_gguf
 from tests.support.tiny_model import build_tiny_model, randomize
 from worker import doctor, doctor_devices, doctor_packages
@@ -77,6 +79,20 @@ def test_a_gguf_file_is_read_and_not_converted(tmp_path: Path) -> None:
 def test_names_of_nothing(tmp_path: Path) -> None:
     only(check_model(str(tmp_path / "none")), Level.FAULT, "no such file or folder")
     only(check_model("no model at all"), Level.FAULT, "cannot be a Hugging Face id")
+
+
+def test_jobs_know_every_alias() -> None:
+    assert MODEL_ALIASES.keys() == ALIASES.keys()
+
+
+def test_a_mistyped_alias_names_the_one_that_was_meant(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "worker.doctor", "--model", "smolm2-135m"],
+        env={**os.environ, "HF_HOME": str(tmp_path)}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert found[-1]["name"] == "model"
+    assert "did you mean smollm2-135m?" in found[-1]["found"]
 
 
 @pytest.mark.parametrize("offline", [False, True])

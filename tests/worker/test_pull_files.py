@@ -12,6 +12,7 @@ import pytest
 from huggingface_hub.file_download import HfFileMetadata
 
 from worker import pull_files
+from worker.pull import pull
 from worker.pull_files import Amount, Download
 from worker.telling import Refused
 
@@ -35,6 +36,15 @@ class Endless:
 
     def iter_bytes(self, size: int) -> Iterator[bytes]:
         return itertools.repeat(b"x" * size)
+
+
+def test_a_mistyped_alias_names_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("smolm2-135m", "org/smolm2-135m", "gpt2"):
+        with pytest.raises(Refused, match="HF_HUB_OFFLINE") as caught:
+            pull({"model": name, "revision": None}, lambda *_, **__: None)
+        assert ("did you mean smollm2-135m?" in str(caught.value)) == (name == "smolm2-135m")
+        assert caught.value.kind == "hub"
 
 
 @pytest.mark.parametrize(("begun", "status"), [(0, 200), (1000, 206), (1000, 200)])
