@@ -30,7 +30,7 @@ from jobs.cli.options import Json
 from jobs.cli.wait import TIMED_OUT
 from jobs.cli.watching import progress_display
 from jobs.ctrl_c import INTERRUPTED
-from jobs.records.evaluations import EvaluationState
+from jobs.records.evaluations import EvaluationState, Verdict
 
 commands = typer.Typer(
     cls=Helpful,
@@ -155,6 +155,13 @@ def bless(
         found = deployment.store.bless(evaluation_id, remove=remove)
         if as_json:
             print(json.dumps(whole_json(deployment, found)))
+        if not remove and found.verdict in (Verdict.REGRESSED, Verdict.INCOMPLETE):
+            broken = sum(finding["passed"] is False for finding in found.findings)
+            are = f"{plural(broken, 'rule')} of its gate {'is' if broken == 1 else 'are'} broken"
+            note(
+                f"Warning: its verdict is {found.verdict}, {are} (`pagemill eval gate {found.id}` "
+                "tells which); later ones are compared with it all the same"
+            )
         be = "is not a baseline any more" if remove else f"is the baseline of {found.name}"
         note(f"evaluation {found.id} {be}")
 

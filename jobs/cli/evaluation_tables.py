@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobs.cli.asked import asked_lines
 from jobs.cli.console import keep_whole, note, one_line, say, show, squeezable, table
 from jobs.cli.deployment import Deployment
+from jobs.cli.lacking_rows import lacking_rows
 from jobs.evaluation_shape import evaluation_json, shown_spec
 from jobs.records.evaluations import EvaluationState, Role
 
@@ -35,6 +37,8 @@ def show_results(deployment: Deployment, evaluation: EvaluationRecord) -> None:
     for finding in evaluation.findings:
         mark = {True: "passed", False: "FAILED", None: "open"}[finding["passed"]]
         say(f"{mark}  {finding['rule']}  {one_line(finding['sentence'])}")
+        for line in lacking_rows(deployment, evaluation, scores, finding):
+            say(line)
     if evaluation.verdict is not None:
         say(f"verdict: {evaluation.verdict}")
 
@@ -72,6 +76,7 @@ def show_list(deployment: Deployment, evaluations: Sequence[EvaluationRecord]) -
 
 def show_details(deployment: Deployment, evaluation: EvaluationRecord) -> None:
     """All that there is to say about one, and its results."""
+    spec = shown_spec(evaluation.spec)
     moments = (
         ("due", evaluation.due_at),
         ("created", evaluation.created_at),
@@ -83,8 +88,9 @@ def show_details(deployment: Deployment, evaluation: EvaluationRecord) -> None:
         ("evaluation", evaluation.id),
         ("name", evaluation.name),
         ("state", evaluation.state.value),
-        ("model", evaluation.spec.get("model")),
-        ("inputs", ", ".join(shown_spec(evaluation.spec).get("inputs", []))),
+        ("model", spec.get("model")),
+        ("inputs", ", ".join(spec.get("inputs", []))),
+        *asked_lines(spec),
         ("rows", None if evaluation.dataset_rows is None else f"{evaluation.dataset_rows:,}"),
         ("data set", evaluation.dataset_hash),
         ("job", evaluation.job_id),

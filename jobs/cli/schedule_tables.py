@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from jobs.cli.asked import asked_lines
 from jobs.cli.console import keep_whole, note, one_line, say, show, squeezable, table
 from jobs.cli.deployment import Deployment
 from jobs.cli.evaluation_tables import show_list as show_evaluations
@@ -82,7 +83,6 @@ def show_list(deployment: Deployment, schedules: Sequence[ScheduleRecord]) -> No
 def show_details(deployment: Deployment, schedule: ScheduleRecord) -> None:
     """All that there is to say about one."""
     spec = shown_spec(schedule.spec)
-    gate = spec.get("gate") or {}
     paused = schedule.paused_at
     frozen = schedule.dataset_hash and f"{schedule.dataset_hash}; other rows fail"
     lines = [
@@ -92,9 +92,7 @@ def show_details(deployment: Deployment, schedule: ScheduleRecord) -> None:
         ("model", spec.get("model")),
         ("inputs", ", ".join(spec.get("inputs", []))),
         ("data set", frozen or "as it is at each run"),
-        ("scorers", ", ".join(scorer["name"] for scorer in spec.get("scorers", []))),
-        ("slices", ", ".join(spec.get("slices", []))),
-        ("gate", ", ".join(gate.get("rules", [])) or "none"),
+        *asked_lines(spec),
         ("catch-up", schedule.catch_up.value),
         ("overlap", schedule.overlap.value),
         ("notify", ", ".join(spec.get("notify", []))),

@@ -339,3 +339,60 @@ def test_wait_says_why_it_has_not_begun(
     _, err = cli("eval", "wait", found.id, "--timeout", "0.1", expect=124)
     assert "has not begun: another process reads its rows; if that died" in err
     assert "schedule" not in err
+
+
+def test_show_tells_what_is_asked(cli: CommandLine, played: PlayedEvaluations) -> None:
+    played.gate = {"rules": ["exact>=0.9", "exact:drop<=0.02"], "missing": 0.025}
+    template = "Question:\n{{ question }}\n" + "An example follows. " * 20
+    submit = {"temperature": 0, "max_tokens": 16, "system": "Be brief.", "template": template}
+    out, _ = cli("eval", "show", played.add(spec={"submit": submit, "seed": 7}).id)
+    (options,) = [line for line in out.splitlines() if line.startswith("options")]
+    assert 'temperature=0, max_tokens=16, system="Be brief."' in options
+    assert 'template="Question: {{ question }} An example' in options
+    assert options.endswith('…", seed=7')
+    assert len(options) < 200
+    gate = "exact>=0.9, exact:drop<=0.02 against baseline; 2.5% of the rows may be missing"
+    assert f"gate        {gate}" in out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("says", "said"),
+    [
+        (MANY_WRONG, "its verdict is regressed, 1 rule of its gate is broken"),
+        (
+            lambda row: None if row == 3 else MANY_WRONG(row),
+            "its verdict is incomplete, 2 rules of its gate are broken",
+        ),
+        (right, None),
+    ],
+)
+def test_bless_warns_of_one_that_has_not_passed(
+    cli: CommandLine, played: PlayedEvaluations, says: Callable[[int], str | None], said: str | None
+) -> None:
+    played.gate = {"rules": ["exact>=0.9"]}
+    ended = played.run(says)
+    _, err = cli("eval", "bless", ended.id)
+    assert f"evaluation {ended.id} is the baseline of nightly" in err
+    assert (f"Warning: {said}" in err) if said else ("Warning" not in err)
+    assert "Warning" not in cli("eval", "bless", ended.id, "--remove")[1]
+
+
+def test_rows_that_miss_a_score_are_named(cli: CommandLine, played: PlayedEvaluations) -> None:
+    played.gate = {"rules": []}
+    rows = [{**row, "custom_id": f"q{n}"} if n == 3 else row for n, row in enumerate(ROWS)]
+    played.write([{**row, "target": None} if n == 9 else row for n, row in enumerate(rows)])
+    ended = played.run(lambda row: None if row in (3, 20, 30) else right(row))
+    out, _ = cli("eval", "show", ended.id)
+    lines = [line.strip() for line in out.splitlines()]
+    first = next(n for n, line in enumerate(lines) if line.startswith("FAILED  missing<=0"))
+    assert lines[first + 1].startswith("row 3 (q3): ")
+    assert lines[first + 2].startswith("row 9: ")
+    assert lines[first + 3].startswith("row 20: ")
+    assert lines[first + 4] == (
+        f"and 1 more: `pagemill eval scores {ended.id}` shows all; --allow-missing lets some be "
+        "missing"
+    )
+    (cli.storage.root / (ended.scores_path or "")).unlink()
+    out, _ = cli("eval", "show", ended.id)
+    assert "FAILED  missing<=0" in out
+    assert "shows all" not in out

@@ -156,11 +156,14 @@ def test_one_that_is_not_there(cli: CommandLine, command: str) -> None:
 @quick
 def test_it_is_shown(cli: CommandLine) -> None:
     hook = "https://hooks.example/secret"
-    add(cli, "--timezone", "Europe/Berlin", "--gate", "exact>=0.5", "--notify", hook)
+    asked = ("--temperature", "0", "--stop", "a b", "--scorer", "numeric:tolerance=0.1,as=price")
+    add(cli, "--timezone", "Europe/Berlin", "--gate", "exact>=0.5", "--notify", hook, *asked)
     out, err = cli("schedule", "show", "nightly")
     lines = out.splitlines()
     assert "cron      0 2 * * * (Europe/Berlin)" in lines
-    assert "gate      exact>=0.5" in lines
+    assert "gate      exact>=0.5; 0 rows may be missing" in lines
+    assert 'options   stop=["a b"], temperature=0.0, seed=0' in lines
+    assert "scorers   exact, numeric:tolerance=0.1,as=price" in lines
     assert sum("02:00 Europe/Berlin, here 20" in line for line in lines) == 5
     assert "secret" not in out
     assert "hooks.example" in out
