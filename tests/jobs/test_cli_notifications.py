@@ -17,8 +17,6 @@ from tests.support.command_line import CommandLine
 from tests.support.played_job import MODEL, PlayedJob
 from tests.support.receiver import Receiver, closed_port, receiving
 
-pytestmark = pytest.mark.quick
-
 ROW = {"prompt": "one"}
 SECRET = "topsecret"
 

@@ -23,8 +23,6 @@ from jobs.store import Store
 from tests.support.command_line import CommandLine
 from tests.support.played_job import PlayedJob, Window, add_job
 
-quick = pytest.mark.quick
-
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
@@ -51,7 +49,6 @@ def finished(played: PlayedJob, **options: bool) -> FinishedRows:
     return FinishedRows(played.store, played.storage, played.store.job(played.id), **options)
 
 
-@quick
 def test_each_row_comes_once_whether_spooled_or_committed(played: PlayedJob) -> None:
     follower = finished(played)
     first, second = played.claim(), played.claim()
@@ -70,7 +67,6 @@ def test_each_row_comes_once_whether_spooled_or_committed(played: PlayedJob) -> 
     assert rows(follower.last()) == []
 
 
-@quick
 def test_rows_that_finished_before_come_only_if_asked_for(played: PlayedJob) -> None:
     first, second = played.claim(), played.claim()
     given = [played.rows_of(first), played.rows_of(second)]
@@ -85,7 +81,6 @@ def test_rows_that_finished_before_come_only_if_asked_for(played: PlayedJob) -> 
     assert rows(since.new()) == rows(whole.new()) == given[1][1:]
 
 
-@quick
 def test_rows_of_a_cancelled_job_come_at_its_end_as_errors(played: PlayedJob) -> None:
     follower = finished(played)
     lease = played.claim()
@@ -104,7 +99,6 @@ def test_rows_of_a_cancelled_job_come_at_its_end_as_errors(played: PlayedJob) ->
     assert codes == {"cancelled"}
 
 
-@quick
 def test_a_job_that_failed_gives_what_there_is(played: PlayedJob) -> None:
     follower = finished(played)
     lease = played.claim()
@@ -115,7 +109,6 @@ def test_a_job_that_failed_gives_what_there_is(played: PlayedJob) -> None:
     assert rows(follower.last()) == given
 
 
-@quick
 def test_a_retry_gives_the_rows_that_it_answers(played: PlayedJob) -> None:
     from jobs.retry import plan_retry
 
@@ -166,7 +159,6 @@ def meanwhile(
     thread.join()
 
 
-@quick
 def test_tail_prints_a_line_a_row_until_the_end(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +174,6 @@ def test_tail_prints_a_line_a_row_until_the_end(
     assert err.splitlines()[-1] == f"job {job_id} has ended (completed); 2 rows shown"
 
 
-@quick
 def test_tail_as_json_gives_rows_as_results_does(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +187,6 @@ def test_tail_as_json_gives_rows_as_results_does(
     assert found == published
 
 
-@quick
 def test_tail_of_a_job_that_has_ended(cli: CommandLine) -> None:
     job_id = cli.submit({"prompt": "a"})
     play(cli, job_id)
@@ -219,7 +209,6 @@ def log_of(cli: CommandLine, job_id: str) -> Path:
     return path
 
 
-@quick
 def test_logs_shows_both_forms_as_text_or_as_json(cli: CommandLine) -> None:
     job_id = cli.submit({"prompt": "a"})
     log_of(cli, job_id).write_text(f"{JSON}\n\n{TEXT}\nTraceback …\nhalf a li")
@@ -236,7 +225,6 @@ def test_logs_shows_both_forms_as_text_or_as_json(cli: CommandLine) -> None:
     ]
 
 
-@quick
 def test_a_job_without_a_log(cli: CommandLine) -> None:
     job_id = cli.submit({"prompt": "a"})
 
@@ -245,7 +233,6 @@ def test_a_job_without_a_log(cli: CommandLine) -> None:
     assert f"there is no log of job {job_id} in the storage: only `pagemill run` writes one" in err
 
 
-@quick
 def test_logs_follows_until_the_job_has_ended(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,7 +257,6 @@ def test_logs_follows_until_the_job_has_ended(
     assert f"there is no log of job {job_id} yet" in err
 
 
-@quick
 def test_a_log_that_cannot_be_read(cli: CommandLine) -> None:
     job_id = cli.submit({"prompt": "a"})
     log_of(cli, job_id).mkdir()

@@ -23,8 +23,6 @@ BUSY = WorkerStatus(
 )  # fmt: skip
 MODEL = "the-model"
 
-quick = pytest.mark.quick
-
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
@@ -52,7 +50,6 @@ def start(
 # ---- the list
 
 
-@quick
 def test_a_busy_worker_in_a_line(cli: CommandLine) -> None:
     start(cli, "gpu-7:4711:0f")
 
@@ -72,7 +69,6 @@ def test_a_busy_worker_in_a_line(cli: CommandLine) -> None:
     assert err == ""
 
 
-@quick
 def test_those_that_left_or_were_lost_are_shown_on_demand(cli: CommandLine) -> None:
     start(cli, "host:1:a")
     start(cli, "host:2:b", age=100)
@@ -91,7 +87,6 @@ def test_those_that_left_or_were_lost_are_shown_on_demand(cli: CommandLine) -> N
     assert out.splitlines()[-1] == "host:4:d: no such model"
 
 
-@quick
 def test_as_json_it_has_the_documented_shape(cli: CommandLine) -> None:
     start(cli, "gpu-7:4711:0f")
 
@@ -109,7 +104,6 @@ def test_as_json_it_has_the_documented_shape(cli: CommandLine) -> None:
     assert all(value.endswith("+00:00") for value in times.values())
 
 
-@quick
 def test_no_workers_are_said_beside_stdout(cli: CommandLine) -> None:
     out, err = cli("workers")
     assert out == ""
@@ -118,7 +112,6 @@ def test_no_workers_are_said_beside_stdout(cli: CommandLine) -> None:
     assert cli("workers", "--all") == ("", "no workers in the last week\n")
 
 
-@quick
 def test_a_worker_that_just_starts_has_no_figures(cli: CommandLine) -> None:
     start(cli, "host:1:a", WorkerStatus("starting"))
 
@@ -147,7 +140,6 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(cli: CommandLine) -> Non
 # ---- a job without a worker
 
 
-@quick
 def test_status_tells_of_a_job_that_nobody_serves(cli: CommandLine) -> None:
     job_id = cli.submit({"prompt": "a"})
     start(cli, "host:1:a", model="the-modle")
@@ -162,7 +154,6 @@ def test_status_tells_of_a_job_that_nobody_serves(cli: CommandLine) -> None:
     assert cli.json("status", job_id)["workers_alive"] == 0
 
 
-@quick
 def test_status_and_wait_tell_why_the_last_worker_failed(cli: CommandLine) -> None:
     job_id = cli.submit({"prompt": "a"})
     start(cli, "host:1:a", WorkerStatus("failed", "no such\nmodel"))
@@ -177,7 +168,6 @@ def test_status_and_wait_tell_why_the_last_worker_failed(cli: CommandLine) -> No
         )
 
 
-@quick
 def test_status_of_a_job_that_is_served(cli: CommandLine) -> None:
     job_id = cli.submit({"prompt": "a"})
     start(cli, "host:1:a")
@@ -189,7 +179,6 @@ def test_status_of_a_job_that_is_served(cli: CommandLine) -> None:
     assert cli.json("status", job_id)["workers_alive"] == 1
 
 
-@quick
 def test_a_job_that_has_ended_needs_no_worker(cli: CommandLine) -> None:
     job_id = cli.submit({"prompt": "a"})
     with cli.store() as store:
@@ -200,7 +189,6 @@ def test_a_job_that_has_ended_needs_no_worker(cli: CommandLine) -> None:
     assert "no worker" not in cli("wait", job_id)[1]
 
 
-@quick
 @pytest.mark.parametrize("patience", [0.0, 60.0])
 def test_wait_tells_once_that_nobody_serves_the_job(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, patience: float
@@ -215,7 +203,6 @@ def test_wait_tells_once_that_nobody_serves_the_job(
     assert said[-1].startswith(f"Job {job_id} has not ended within 0.8 s; no worker of")
 
 
-@quick
 def test_wait_is_silent_where_a_worker_is(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,6 @@ from jobs.store import Store
 from tests.support.cutting_proxy import CuttingProxy, cutting_proxy
 from tests.support.job_store import ROWS, StoreUnderTest, new_job, new_plan
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.fixture
 def back(migrated_postgres: str) -> Iterator[StoreUnderTest]:

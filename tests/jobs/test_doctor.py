@@ -38,8 +38,6 @@ from tests.support.job_store import new_job
 from tests.support.postgres import administer
 from tests.support.redis_server import RedisServer
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.fixture(autouse=True)
 def _a_machine_that_is_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,6 @@ from jobs.storage import Storage
 from jobs.store import Store
 from tests.support.played_job import PlayedJob, Window, add_job
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.fixture
 def job(store: Store, tmp_path: Path) -> PlayedJob:

@@ -26,8 +26,6 @@ from jobs.store import notifications
 from tests.support.job_store import ROWS, StoreUnderTest
 from tests.support.receiver import Receiver, closed_port, receiving
 
-pytestmark = pytest.mark.quick
-
 SECRET = "a secret of some length".replace(" ", "-")
 
 
@@ -307,7 +305,6 @@ def test_two_senders_at_once_send_it_once(
     assert second.delivered == 0
 
 
-@pytest.mark.slow
 def test_many_senders_send_many_once(
     back: StoreUnderTest, receiver: Receiver, tmp_path: Path
 ) -> None:

@@ -18,8 +18,6 @@ from worker.metrics_server import MetricsServer
 from worker.snapshot import Snapshot, WorkerState
 from worker.workload import Outcome, WorkloadTotals
 
-pytestmark = pytest.mark.quick
-
 SNAPSHOT = Snapshot(
     state=WorkerState.READY,
     message=None,
