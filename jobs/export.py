@@ -1,7 +1,9 @@
-"""Output rows as one file, or to a stream, in any of the formats of `jobs.formats`."""
+"""Output rows as files, or to a stream, in any of the formats of `jobs.formats`."""
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from pathlib import Path
 from typing import BinaryIO
 
@@ -9,11 +11,11 @@ import pyarrow.parquet as pq
 
 from jobs.csv_rows import csv_lines, header
 from jobs.errors import StorageError, UsageError
-from jobs.files import replacing
-from jobs.formats import OutputFormat
+from jobs.files import replacing, sync_folder
+from jobs.formats import ENDINGS, OutputFormat
 from jobs.json_rows import json_lines
 from jobs.openai_output import columns_for, openai_lines
-from jobs.results import OutputRows
+from jobs.results import OutputRows, PublishedVersion
 
 
 def export_file(rows: OutputRows, path: Path, form: OutputFormat) -> int:
@@ -31,6 +33,34 @@ def export_file(rows: OutputRows, path: Path, form: OutputFormat) -> int:
             return export_stream(rows, file, form)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def export_folder(version: PublishedVersion, folder: Path, form: OutputFormat) -> tuple[int, int]:
+    """Write each file of a version to one of its own; the folder is there at the end or not at all.
+
+    Args:
+        folder: of which only an empty one may be there.
+
+    Returns:
+        How many rows, and how many files.
+
+    Raises:
+        StorageError: they cannot be written.
+    """
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.tmp")
+    written = files = 0
+    try:
+        temporary.mkdir()
+        for files, part in enumerate(version.parts(), start=1):
+            path = temporary / f"part-{files - 1:05d}{ENDINGS[form]}"
+            written += export_file(part, path, form)
+        sync_folder(temporary)
+        temporary.rename(folder)
+    except OSError as error:
+        raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return written, files
 
 
 def export_stream(rows: OutputRows, stream: BinaryIO, form: OutputFormat) -> int:

@@ -22,6 +22,15 @@ class OutputFormat(StrEnum):
     OPENAI = "openai"  # JSONL, each line as in the output file of an OpenAI batch
 
 
+# What is put behind a name that has none.
+ENDINGS = {
+    OutputFormat.PARQUET: ".parquet",
+    OutputFormat.JSONL: ".jsonl",
+    OutputFormat.CSV: ".csv",
+    OutputFormat.OPENAI: ".jsonl",
+}
+
+
 def format_of(path: Path) -> OutputFormat | None:
     """The format that the name of an output file tells."""
     known = {

@@ -58,9 +58,27 @@ class PublishedVersion:
         self.schema = job_schema(folder, layout.input_copy(version))
 
     def groups(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        for part in self.parts():
+            yield from part.groups(columns)
+
+    def parts(self) -> Iterator[PublishedPart]:
+        """Its files, in row order; at most 65,536 rows each."""
         for entry in self.manifest["files"]:
-            path = f"{layout.version_folder(self.version)}/{entry['path']}"
-            yield from read_groups(self._folder, path, self.schema, columns)
+            yield PublishedPart(self._folder, self, entry["path"])
+
+
+class PublishedPart:
+    """A file of a published version."""
+
+    def __init__(self, folder: JobFolder, version: PublishedVersion, name: str) -> None:
+        self._folder = folder
+        self._path = f"{layout.version_folder(version.version)}/{name}"
+        self.job = version.job
+        self.version = version.version
+        self.schema = version.schema
+
+    def groups(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        yield from read_groups(self._folder, self._path, self.schema, columns)
 
 
 class PartialOutput:

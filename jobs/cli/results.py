@@ -11,18 +11,25 @@ from jobs.cli.console import note, plural
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import JobId
 from jobs.cli.target import Target, chosen_target
+from jobs.cli.target_folder import Folder, chosen_folder
 from jobs.errors import StorageError, UsageError
 from jobs.formats import OutputFormat
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
-    from jobs.results import OutputRows
+    from jobs.results import OutputRows, PublishedVersion
 
 
 def results(
     job_id: JobId,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="PATH", help="A file, or - for stdout.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="A file, or - for stdout. Into a folder (FOLDER/) goes a file for each part.",
+        ),
     ] = "-",
     form: Annotated[
         OutputFormat | None,
@@ -39,6 +46,9 @@ def results(
     version: Annotated[
         int | None, typer.Option(help="A published version; the newest if not given.")
     ] = None,
+    single_file: Annotated[
+        bool, typer.Option("--single-file", help="All rows in one file, in a folder, too.")
+    ] = False,
 ) -> None:
     """Read the answers of a job, in the order of its input.
 
@@ -49,16 +59,35 @@ def results(
       pagemill results job_abcdefgh --partial -o so-far.jsonl
       pagemill results job_abcdefgh -o answers.csv
       pagemill results job_abcdefgh --format openai -o batch_output.jsonl
+      pagemill results job_abcdefgh -o answers/ --format csv
+      pagemill results job_abcdefgh -o . --single-file
     """
     if partial and version is not None:
         raise UsageError("--partial and --version cannot be given together")
-    target = chosen_target(output, form, "--format")
+    folder = chosen_folder(output, form)
+    if folder is not None and not single_file:
+        if partial:
+            raise UsageError("--partial goes into one file: name it, or give --single-file")
+        folder.check()
+        with opened() as deployment:
+            job = deployment.store.job(job_id)
+            _write_parts(_version(deployment, job, version), folder)
+        return
+    named = chosen_target(output, form, "--format") if folder is None else folder
     with opened() as deployment:
         job = deployment.store.job(job_id)
+        target = named.file(job.id) if isinstance(named, Folder) else named
         target.refuse_input(job.input_uri)
         written = write_rows(_open(deployment, job, partial, version), target)
         if partial and not written:
             note(f"job {job.id} ({job.state}) has no rows yet")
+
+
+def _write_parts(version: PublishedVersion, folder: Folder) -> None:
+    from jobs.export import export_folder
+
+    rows, files = export_folder(version, folder.path, folder.form)
+    note(f"{plural(rows, 'row')} in {plural(files, 'file')} in {folder.given}")
 
 
 def write_rows(rows: OutputRows, target: Target) -> int:
@@ -85,10 +114,16 @@ def write_rows(rows: OutputRows, target: Target) -> int:
 
 
 def _open(deployment: Deployment, job: JobRecord, partial: bool, version: int | None) -> OutputRows:
-    from jobs.results import open_partial, open_version
+    from jobs.results import open_partial
 
     if partial:
         return open_partial(deployment.store, deployment.storage, job)
+    return _version(deployment, job, version)
+
+
+def _version(deployment: Deployment, job: JobRecord, version: int | None) -> PublishedVersion:
+    from jobs.results import open_version
+
     if not job.state.terminal and job.published_version is not None and version is None:
         note(
             f"job {job.id} works on version {job.version}; these are the rows of version "
