@@ -122,9 +122,10 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.prefix_cache --save
 	$(BIN)/python -m benchmarks.startup --save
 
-# The pictures of the README, of real runs; the report needs chromium.
+# What docs show of real runs: pictures (the report needs chromium), and what commands print.
 screenshots: $(VENV)/.installed-dev
 	$(BIN)/python -m docs.screenshots
+	$(BIN)/python -m docs.tour
 
 # Ten minutes at most, each. ARGS=--dry-run goes without a GPU, in Triton's interpreter.
 gpu-test:

@@ -146,7 +146,8 @@ def is_understood(words: list[str]) -> None:
     while rest and rest[0] in getattr(command, "commands", {}):
         command = command.commands[rest[0]]  # type: ignore[attr-defined]
         name, *rest = rest
-    command.make_context(name, rest)
+    if "--help" not in rest:  # which would end us
+        command.make_context(name, rest)
 
 
 def values(code: str) -> list[object]:
