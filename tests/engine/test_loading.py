@@ -21,8 +21,6 @@ from engine.errors import BrokenModel, ConfigError, ModelError, ModelNotFound, U
 from engine.loading import ModelFiles, load_model, resolve_model, weights
 from tests.support.tiny_model import build_tiny_model
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -16,8 +16,6 @@ from jobs import children
 from jobs.children import events_of
 from jobs.errors import ChildFailed, HubUnavailable, JobsError, ModelUnusable, StorageError
 
-pytestmark = pytest.mark.quick
-
 TELL = """
 import json, sys
 request = json.loads(sys.stdin.readline())

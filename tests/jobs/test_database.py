@@ -22,8 +22,6 @@ from jobs.sqltypes import database_now
 from jobs.tables import chunks, jobs, windows
 from tests.support.job_store import StoreUnderTest
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:

@@ -9,8 +9,6 @@ from jobs.states import JobState
 from jobs.store import Store
 from tests.support.job_store import StoreUnderTest, new_plan
 
-pytestmark = pytest.mark.quick
-
 COUNTS = Counts(4, 0, 0, 0, 100, 60, 20)
 
 

@@ -20,8 +20,6 @@ from jobs.storage import Storage
 from jobs.store import Store
 from tests.support.played_job import PlayedJob, Window, add_job, sqlite_store
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.fixture
 def job(migrated_sqlite: Path, tmp_path: Path) -> Iterator[PlayedJob]:

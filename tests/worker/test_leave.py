@@ -13,8 +13,6 @@ from tests.support.deployment import wait_for
 from worker import leave as leave_module
 from worker.leave import Leave
 
-pytestmark = pytest.mark.quick
-
 
 class Stayer:
     """A worker that only remembers what it was told; the real one is tried end to end."""

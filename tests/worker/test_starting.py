@@ -12,8 +12,6 @@ from tests.support import postgres
 from tests.support.deployment import wait_for
 from worker import main
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.fixture
 def database():
