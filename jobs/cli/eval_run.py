@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated
@@ -11,19 +10,11 @@ import typer
 
 from jobs.cli.console import note, plural
 from jobs.cli.deployment import Deployment, opened
-from jobs.cli.evaluating import (
-    FAILED,
-    Answer,
-    drive,
-    exit_code,
-    follow_evaluation,
-    say_it_goes_on,
-)
+from jobs.cli.evaluating import FAILED, Answer, drive, say_it_goes_on
+from jobs.cli.evaluation_end import end_with
 from jobs.cli.evaluation_options import EvaluationOptions
-from jobs.cli.evaluation_tables import note_summary, show_results, whole_json
 from jobs.cli.options import EngineOptions, Json, with_groups
 from jobs.cli.watching import progress_display
-from jobs.ctrl_c import INTERRUPTED
 from jobs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,17 +59,8 @@ def run(
     spec.make_scorers()  # what they lack is told before a model is loaded
     with opened(create=True) as deployment:
         evaluation = _inserted(deployment, spec, _series(name, spec))
-        try:
-            ended = _follow(deployment, evaluation, engine, worker)
-        except KeyboardInterrupt:
-            say_it_goes_on(evaluation.id)
-            raise typer.Exit(INTERRUPTED) from None
-        if as_json:
-            print(json.dumps(whole_json(deployment, ended)))
-        else:
-            show_results(deployment, ended)
-        note_summary(deployment, ended)
-        raise typer.Exit(exit_code(ended))
+        answer = _with_worker(deployment, evaluation, engine) if worker else None
+        end_with(deployment, evaluation.id, as_json, answer=answer)
 
 
 def _inserted(deployment: Deployment, spec: EvaluationSpec, name: str) -> EvaluationRecord:
@@ -97,19 +79,6 @@ def _inserted(deployment: Deployment, spec: EvaluationSpec, name: str) -> Evalua
     )
     note(f"evaluation {evaluation_id} of {name}")
     return deployment.store.evaluation(evaluation_id)
-
-
-def _follow(
-    deployment: Deployment, evaluation: EvaluationRecord, engine: EngineOptions, worker: bool
-) -> EvaluationRecord:
-    if not worker:
-        with progress_display() as display:
-            ended = follow_evaluation(deployment, evaluation.id, display)
-    else:
-        answer = _with_worker(deployment, evaluation, engine)
-        ended = follow_evaluation(deployment, evaluation.id, lambda _: None, answer=answer)
-    assert ended is not None  # the time is not limited
-    return ended
 
 
 def _with_worker(

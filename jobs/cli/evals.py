@@ -15,21 +15,17 @@ from jobs.cli.eval_compare import compare
 from jobs.cli.eval_run import run
 from jobs.cli.eval_scores import scores
 from jobs.cli.evaluating import cancel as cancel_whole
-from jobs.cli.evaluating import ended, exit_code, follow_evaluation, say_it_goes_on
+from jobs.cli.evaluating import ended, exit_code
+from jobs.cli.evaluation_end import end_with
 from jobs.cli.evaluation_options import EvaluationId
 from jobs.cli.evaluation_tables import (
-    note_summary,
     show_details,
     show_list,
-    show_results,
     summary,
     whole_json,
 )
 from jobs.cli.group import Helpful
 from jobs.cli.options import Json
-from jobs.cli.wait import TIMED_OUT
-from jobs.cli.watching import progress_display
-from jobs.ctrl_c import INTERRUPTED
 from jobs.records.evaluations import EvaluationState, Verdict
 
 commands = typer.Typer(
@@ -115,21 +111,7 @@ def wait(
     """
     with opened() as deployment:
         found = deployment.store.evaluation(evaluation_id)
-        try:
-            with progress_display() as display:
-                last = follow_evaluation(deployment, found.id, display, timeout)
-        except KeyboardInterrupt:
-            say_it_goes_on(found.id)
-            raise typer.Exit(INTERRUPTED) from None
-        if last is None:
-            note(f"evaluation {found.id} has not ended within {timeout:g} s; it goes on")
-            raise typer.Exit(TIMED_OUT)
-        if as_json:
-            print(json.dumps(whole_json(deployment, last)))
-        else:
-            show_results(deployment, last)
-        note_summary(deployment, last)
-        raise typer.Exit(exit_code(last))
+        end_with(deployment, found.id, as_json, timeout=timeout)
 
 
 commands.command("scores")(scores)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from jobs.cli import completion
 from jobs.cli.console import note
-from jobs.cli.deployment import Deployment, opened
-from jobs.cli.evaluating import exit_code, follow_evaluation, say_it_goes_on
-from jobs.cli.evaluation_tables import note_summary, show_results, whole_json
+from jobs.cli.deployment import opened
+from jobs.cli.evaluation_end import end_with
+from jobs.cli.evaluation_tables import whole_json
 from jobs.cli.group import Helpful
 from jobs.cli.options import Json
 from jobs.cli.schedule_add import add
@@ -22,13 +22,7 @@ from jobs.cli.schedule_tables import (
     show_list,
     whole_schedule_json,
 )
-from jobs.cli.wait import TIMED_OUT
-from jobs.cli.watching import progress_display
-from jobs.ctrl_c import INTERRUPTED
 from jobs.errors import ScheduleNotFound, UsageError
-
-if TYPE_CHECKING:
-    from jobs.records.evaluations import EvaluationRecord
 
 commands = typer.Typer(
     cls=Helpful,
@@ -157,13 +151,7 @@ def run_now(
             return
         if not as_json:
             print(evaluation_id, flush=True)
-        ended = _followed(deployment, evaluation_id, timeout)
-        if as_json:
-            print(json.dumps(whole_json(deployment, ended)))
-        else:
-            show_results(deployment, ended)
-        note_summary(deployment, ended)
-        raise typer.Exit(exit_code(ended))
+        end_with(deployment, evaluation_id, as_json, timeout=timeout)
 
 
 @commands.command("remove")
@@ -181,18 +169,3 @@ def remove(name: Name, as_json: Json = False) -> None:
         if as_json:
             print(json.dumps(schedule_json(schedule)))
         note(f"schedule {name} is removed; `pagemill eval list {name}` shows its evaluations")
-
-
-def _followed(
-    deployment: Deployment, evaluation_id: str, timeout: float | None
-) -> EvaluationRecord:
-    try:
-        with progress_display() as display:
-            ended = follow_evaluation(deployment, evaluation_id, display, timeout)
-    except KeyboardInterrupt:
-        say_it_goes_on(evaluation_id)
-        raise typer.Exit(INTERRUPTED) from None
-    if ended is None:
-        note(f"evaluation {evaluation_id} has not ended within {timeout:g} s; it goes on")
-        raise typer.Exit(TIMED_OUT)
-    return ended
