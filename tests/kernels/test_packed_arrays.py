@@ -86,7 +86,10 @@ def test_a_large_gap_is_not_copied():
     tensors = step.upload("cpu", into)
 
     assert [t[:4].tolist() for t in tensors] == [[1] * 4] * 4
-    assert (into == 9).sum() == 4 * ((1 << 20) - 4)
+    # Not counted over all of it: the small gaps are copied, and hold whatever the host's memory does.
+    room = tensors[1][4:].view(torch.uint8)
+    assert len(room) == 4 * ((1 << 20) - 4)
+    assert (room == 9).all()
 
 
 def test_more_numbers_than_the_capacity_are_refused():
