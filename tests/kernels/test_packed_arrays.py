@@ -86,7 +86,7 @@ def test_a_large_gap_is_not_copied():
     tensors = step.upload("cpu", into)
 
     assert [t[:4].tolist() for t in tensors] == [[1] * 4] * 4
-    # Not counted over all of it: the small gaps are copied, and hold whatever the host's memory does.
+    # Not counted over all of it: small gaps are copied, with whatever the host's memory holds.
     room = tensors[1][4:].view(torch.uint8)
     assert len(room) == 4 * ((1 << 20) - 4)
     assert (room == 9).all()
