@@ -48,6 +48,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "turns NaN": {"logit_bias": ((BROKEN, 100.0),)},
 }
 
+# Nobody can tell that its stop id never comes: room for all of its tokens is not kept.
+ENDLESS = SamplingParams(50, temperature=1.0, ignore_eos=True, stop_token_ids=(1 << 30,))
+
 
 def requests(count: int, seed: int) -> list[Request]:
     """Rows of all kinds, with long and short prompts, many of them with one beginning."""
@@ -68,8 +71,7 @@ def requests(count: int, seed: int) -> list[Request]:
             Request(f"{name}.{i}", SYSTEM + tuple(name.encode()), hot, 0, i, sample_of=name)
             for i in range(4)
         ]  # fmt: skip
-    endless = SamplingParams(50, temperature=1.0, ignore_eos=True, stop_token_ids=(1 << 30,))
-    rows += [Request(f"endless {i}", SYSTEM + (i,) * i, endless, i % 2) for i in range(8)]
+    rows += [Request(f"endless {i}", SYSTEM + (i,) * i, ENDLESS, i % 2) for i in range(8)]
     rows += [
         Request("score", SYSTEM, task=Score(20)),
         Request("embed", (*SYSTEM, 1), task=Embed()),
@@ -159,12 +161,31 @@ def test_what_is_not_deterministic_has_the_same_tokens(
     assert tokens == {name: answer[0] for name, answer in alone.items()}
 
 
+def crowd() -> list[Request]:
+    """Rows that outgrow a small pool together, whatever they sample and whoever else is there.
+
+    The host cannot say when rows with a grammar come into the batch, as another process compiles
+    it; nor are sampled texts the same on all processors.
+    """
+    return [Request(f"crowd {i}", (*SYSTEM, 100 + i), ENDLESS, priority=2) for i in range(16)]
+
+
+@pytest.fixture(scope="module")
+def crowd_alone(folder: Path) -> dict[str, tuple[Any, ...]]:
+    return answers(made(folder, overlap=False), crowd())
+
+
 @pytest.mark.parametrize("swap_space", [0, 1])
 def test_in_a_pool_that_is_too_small(
-    folder: Path, overlapped: Any, alone: dict[str, tuple[Any, ...]], swap_space: int
+    folder: Path,
+    overlapped: Any,
+    alone: dict[str, tuple[Any, ...]],
+    crowd_alone: dict[str, tuple[Any, ...]],
+    swap_space: int,
 ) -> None:
     engine = overlapped(folder, num_blocks=22, swap_space=swap_space, watermark=0.0)
-    assert differing(answers(engine, requests(32, 1)), alone) == []
+    rows = requests(32, 1) + crowd()
+    assert differing(answers(engine, rows), {**alone, **crowd_alone}) == []
     assert engine.stats.preemptions > 0
     assert (engine.stats.swap_outs > 0) == (swap_space > 0)
 
