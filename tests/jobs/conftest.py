@@ -1,4 +1,4 @@
-"""Fixtures of a job store, on SQLite and on PostgreSQL."""
+"""Fixtures of a job store, on SQLite and on PostgreSQL, and of the command line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 
 from jobs.database import Database, upgrade
 from jobs.store import Store
+from tests.support.command_line import CommandLine
 from tests.support.job_store import StoreUnderTest
 from tests.support.played_job import sqlite_store
 from tests.support.postgres import create_database, drop_database
@@ -74,3 +75,9 @@ def store(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Store]:
     """A store on SQLite, for tests of what is built upon it."""
     with sqlite_store(migrated_sqlite, tmp_path) as store:
         yield store
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
+    """`pagemill` in this process, on a database of its own that has our tables and no rows."""
+    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)

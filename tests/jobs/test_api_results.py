@@ -23,11 +23,6 @@ ROWS: list[dict[str, Any]] = [{"prompt": f"row {n}", "topic": f"t{n}"} for n in 
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
-
-
-@pytest.fixture
 def job(cli: CommandLine) -> Job:
     return submit([*ROWS, {"nothing": 1}], model=MODEL, chunk_rows=2)
 

@@ -18,11 +18,6 @@ from tests.support.played_job import MODEL
 ROWS: list[dict[str, Any]] = [{"prompt": f"row {n}"} for n in range(6)]
 
 
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
-
-
 def worker_that(code: str) -> Callable[..., list[str]]:
     return lambda *arguments: [sys.executable, "-c", code, *arguments]
 

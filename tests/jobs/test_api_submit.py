@@ -34,11 +34,6 @@ COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}
 TABLE = pa.table(COLUMNS)
 
 
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
-
-
 def copy_of(cli: CommandLine, job: Job) -> list[dict[str, Any]]:
     """The rows as they were stored for the workers."""
     folder = cli.storage.job(job.id)

@@ -27,11 +27,6 @@ pytestmark = pytest.mark.quick
 GOOD = [{"prompt": "one", "topic": "a"}, {"prompt": "two"}, {"prompt": "three"}]
 
 
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
-
-
 def answer_all(cli: CommandLine, job_id: str, failing: set[int] | None = None) -> None:
     """Play the worker until the job has ended."""
     with cli.store() as store:

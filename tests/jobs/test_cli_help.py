@@ -107,11 +107,6 @@ def test_an_example_that_is_wrong_would_be_found() -> None:
 # ---- completion
 
 
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
-
-
 def in_bash(home: Path, script: str) -> list[str]:
     """Lines that a script prints in an interactive-like bash, with our program as `pagemill`."""
     program = home / "bin" / "pagemill"

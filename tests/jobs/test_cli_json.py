@@ -53,11 +53,6 @@ def test_no_command_is_excused_that_is_not_there() -> None:
     assert LEAVES.keys() >= NOT_READING
 
 
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
-
-
 def answered(cli: CommandLine, *failing: int) -> str:
     job_id = cli.submit({"prompt": "a"}, {"prompt": "b"})
     with cli.store() as store:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,6 @@ from tests.support.receiver import Receiver, closed_port, receiving
 
 ROW = {"prompt": "one"}
 SECRET = "topsecret"
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
 
 
 @pytest.fixture

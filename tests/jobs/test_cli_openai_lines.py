@@ -13,11 +13,6 @@ from tests.support.command_line import CommandLine
 pytestmark = pytest.mark.quick
 
 
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
-
-
 def line(model: str, **body: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": "hi"}]
     body = {"model": model, "messages": messages} | body

@@ -202,11 +202,6 @@ def test_files_that_cannot_be_removed_are_not_forgotten(
 # ---- the command
 
 
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
-
-
 def cancelled(cli: CommandLine, *options: str) -> str:
     job_id = cli.submit({"prompt": "a"}, options=options)
     cli("cancel", job_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -157,11 +156,6 @@ def test_those_who_poll_see_it(back: StoreUnderTest, store: Store) -> None:
 
 
 # ---- the commands
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
-    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
 
 
 def test_the_commands_say_what_they_did(cli: CommandLine) -> None:
