@@ -66,6 +66,7 @@ def _choose_examples(config: pytest.Config) -> None:
         "pagemill",
         usual,
         max_examples=20 if _is_quick(config) else usual.max_examples,
+        deadline=None,
         suppress_health_check=[*usual.suppress_health_check, HealthCheck.too_slow],
     )
     settings.load_profile("pagemill")

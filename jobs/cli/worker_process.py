@@ -13,6 +13,9 @@ from jobs.cli.log_lines import read_log_line
 
 MAX_FRUITLESS_STARTS = 5
 CLOSING_SECONDS = 5.0
+# Either drains first and hands the chunks back when the other follows. Of one that comes twice, a
+# process that is too busy to heed the first sees one only.
+_LEAVE = (signal.SIGTERM, signal.SIGINT)
 _LOG_TAIL = 12
 
 
@@ -29,6 +32,7 @@ class WorkerProcess:
         self._env = {**os.environ, **env}
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
+        self._told_to_leave = 0
         self._log_start = 0
 
     def start(self) -> None:
@@ -44,6 +48,7 @@ class WorkerProcess:
                 start_new_session=True,
             )
         self._starts += 1
+        self._told_to_leave = 0
 
     @property
     def pid(self) -> int:
@@ -66,9 +71,10 @@ class WorkerProcess:
         return True
 
     def terminate(self) -> None:
-        """Send SIGTERM: the first drains, a second hands its chunks back."""
+        """Tell it to leave: the first time it drains, the second it hands its chunks back."""
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(_LEAVE[self._told_to_leave % len(_LEAVE)])
+            self._told_to_leave += 1
 
     def kill(self) -> None:
         """End it without its help; what it spooled is kept."""

@@ -181,9 +181,9 @@ def test_what_cannot_be_known_is_not_completed(
         silent.listen()
         port = silent.getsockname()[1]
         monkeypatch.setenv(
-            "PAGEMILL_DATABASE_URL", f"postgresql://127.0.0.1:{port}/x?connect_timeout=3"
+            "PAGEMILL_DATABASE_URL", f"postgresql://127.0.0.1:{port}/x?connect_timeout=100"
         )
         began = time.monotonic()
         assert completion.models("") == [("smollm2-135m", "a small model")]
-        assert time.monotonic() - began < 2.5
+        assert time.monotonic() - began < 50
     assert capfd.readouterr() == ("", "")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_a_reader_that_goes_away_is_no_error(cli: CommandLine) -> None:
             process.stdout.read(10)
             process.stdout.close()
             assert process.stderr.read() == ""
-            assert process.wait(30) == 141
+            assert process.wait(120) == 141
 
 
 def test_a_reader_that_takes_nothing_is_no_error(cli: CommandLine) -> None:
@@ -88,7 +88,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(cli: CommandLine, command: lis
         assert "queued" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
-        assert process.wait(30) == 130
+        assert process.wait(120) == 130
 
     assert "goes on" in said
     assert "Traceback" not in said
@@ -107,7 +107,7 @@ def test_a_watch_as_json_has_a_line_for_each_change(cli: CommandLine) -> None:
         job.finish(lease)
         finalize.drive(store, cli.storage, "worker")
         lines.extend(json.loads(line) for line in process.stdout)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
     states = [line["state"] for line in lines]
     assert states[:2] == ["queued", "in_progress"]
@@ -123,7 +123,7 @@ def test_wait_returns_when_the_job_ends(cli: CommandLine) -> None:
         assert "queued" in process.stderr.readline()
         PlayedJob(store, cli.storage, job_id).finish_all()
         finalize.drive(store, cli.storage, "worker")
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,13 @@ def test_no_command_loads_the_model_s_libraries(cli: CommandLine, command: str) 
 
 
 def test_help_is_quick() -> None:
-    """The best of a few: the machine may be busy."""
+    """What it computes, and the best of a few: the machine may be busy."""
     times = []
     for _ in range(3):
-        start = time.monotonic()
-        subprocess.run([*PROGRAM, "--help"], capture_output=True, check=True)
-        times.append(time.monotonic() - start)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*PROGRAM, "--help"], capture_output=True, check=True, timeout=60)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
     assert min(times) < 1.0
 

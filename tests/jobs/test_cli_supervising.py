@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -210,7 +211,8 @@ def test_a_worker_that_ignores_signals_is_killed_in_the_end(
     monkeypatch.setattr("jobs.cli.worker_process.CLOSING_SECONDS", 0.3)
     program = (
         "import signal, time\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "for number in (signal.SIGTERM, signal.SIGINT):\n"
+        "    signal.signal(number, signal.SIG_IGN)\n"
         "print('ready', flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -222,3 +224,28 @@ def test_a_worker_that_ignores_signals_is_killed_in_the_end(
     worker.close()
 
     assert worker.returncode == -9
+
+
+def test_a_worker_that_is_busy_misses_no_signal(tmp_path: Path) -> None:
+    """Of one that comes again before it was seen, it would see one."""
+    program = (
+        "import signal, time\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})\n"
+        "print('ready', flush=True)\n"
+        "for _ in range(1000):\n"
+        "    if len(signal.sigpending()) == 2:\n"
+        "        break\n"
+        "    time.sleep(0.01)\n"
+        "raise SystemExit(10 + len(signal.sigpending()))\n"
+    )
+    worker = WorkerProcess([sys.executable, "-c", program], {}, tmp_path / "log")
+    worker.start()
+    while "ready" not in worker.tail():
+        assert worker.returncode is None
+
+    for _ in range(2):
+        worker.terminate()
+    while worker.returncode is None:
+        time.sleep(0.01)
+
+    assert worker.returncode == 12

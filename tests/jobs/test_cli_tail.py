@@ -299,7 +299,7 @@ def test_ctrl_c_detaches_and_says_so(cli: CommandLine, command: list[str], said:
             assert line, err
             err += line
         process.send_signal(signal.SIGINT)
-        err += process.communicate(timeout=30)[1]
+        err += process.communicate(timeout=120)[1]
 
     assert process.returncode == 130, err
     assert err.splitlines()[-1] == said.replace("{}", job_id)

@@ -82,7 +82,7 @@ def test_a_lock_is_waited_out_and_told_of_once(
         time.sleep(0.2)
         assert thread.is_alive()
         other.execute("ROLLBACK")
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()
     assert len(told) == 1
     database.close()
@@ -181,7 +181,7 @@ def test_a_connection_too_many_is_waited_for(crowded: str) -> None:
             thread.start()
             time.sleep(0.3)
         one.close()
-        thread.join(30)
+        thread.join(120)
         assert len(Store(other).list_jobs()) == 1
 
 

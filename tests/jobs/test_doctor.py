@@ -74,7 +74,7 @@ def test_what_hangs_is_told_of_and_keeps_nobody() -> None:
 
     def hangs() -> Iterator[Finding]:
         yield well("disk", "the first thing")
-        hanging.wait(60)
+        hanging.wait(600)
 
     def fails() -> Iterator[Finding]:
         raise DatabaseError("it is away")
@@ -105,7 +105,7 @@ def test_what_hangs_is_told_of_and_keeps_nobody() -> None:
     assert (found[1].found, found[1].advice) == ("no answer within 1.5 s", "mount it")
     assert (found[4].found, found[4].advice) == ("it is away", "start it")
     assert "ZeroDivisionError" in found[5].found
-    assert took < 10
+    assert took < 60
 
 
 # ---- settings

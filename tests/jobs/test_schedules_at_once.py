@@ -46,7 +46,7 @@ def beating(back: StoreUnderTest, home: Path, sweep_seconds: float) -> Iterator[
         yield
     finally:
         beat.terminate()
-        beat.wait(timeout=30)
+        beat.wait(timeout=120)
 
 
 def tickers(back: StoreUnderTest) -> Executor:

@@ -45,7 +45,7 @@ def listener(answer: bytes = b"") -> Iterator[tuple[int, list[bytes]]]:
         thread.start()
         yield server.getsockname()[1], heard
         server.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
+    thread.join(60)
 
 
 @pytest.mark.parametrize(("scheme", "first"), [("rediss", HANDSHAKE), ("redis", b"*")])

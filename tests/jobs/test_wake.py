@@ -62,7 +62,7 @@ def take(settings: Settings, model: str = "m") -> list[tuple[str, str]]:
         connection = app.connection_for_read()
         queue = connection.SimpleQueue(queue_of(model))
         while sender.waiting(model):
-            message = queue.get(timeout=5)
+            message = queue.get(timeout=60)
             message.ack()
             kwargs = json.loads(message.body)[1]
             taken.append((kwargs["job_id"], kwargs["chunk_id"]))
@@ -123,10 +123,11 @@ def test_nothing_grows_in_redis(settings: Settings) -> None:
 
 def test_a_message_is_json_that_names_the_job_and_the_chunk() -> None:
     settings = dataclasses.replace(SETTINGS, broker_url="memory://")
+    model = "of this test"  # whoever is in this process shares what waits there
     with Sender(settings) as sender:
-        sender.send([WakeUp("job_1", "job_1-v1-000003", "m", 0)])
-    with Connection("memory://") as connection, connection.SimpleQueue(queue_of("m")) as queue:
-        message = queue.get(timeout=5)
+        sender.send([WakeUp("job_1", "job_1-v1-000003", model, 0)])
+    with Connection("memory://") as connection, connection.SimpleQueue(queue_of(model)) as queue:
+        message = queue.get(timeout=60)
         message.ack()
 
     assert message.headers["task"] == RUN_CHUNK == "pagemill.run_chunk"

@@ -45,7 +45,7 @@ def raw(answer: bytes, hang: bool = False) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}/"
         over.set()
-        thread.join(10)
+        thread.join(60)
 
 
 def test_the_body_and_the_headers_arrive(receiver: Receiver) -> None:

@@ -29,6 +29,7 @@ class Drainer:
     Attributes:
         done: how often each chunk was committed.
         most: chunks that ran at the same time, at most.
+        gate: cleared, it keeps the chunks that run from their end.
     """
 
     def __init__(self, settings: Settings, *, slots: int = 2, seconds: float = 0.05) -> None:
@@ -41,6 +42,8 @@ class Drainer:
         self.order: list[str] = []
         self.running = self.most = 0
         self.seconds = seconds
+        self.gate = threading.Event()
+        self.gate.set()
         self._lock = threading.Lock()
         state.should_stop = None  # of an earlier consumer in this process
         self.slots = Slots(slots, self._run_chunk, lambda: self.waker.nudge())
@@ -63,13 +66,14 @@ class Drainer:
     def stop(self) -> None:
         """Leave as a worker does at the first signal; returns when it has left."""
         self.draining.set()
+        self.gate.set()
         stop_consuming()
         self._thread.join()
         self.slots.join()
         self.waker.stop()
         self.consumer.close()
 
-    def drained(self, job_id: str, seconds: float = 30) -> None:
+    def drained(self, job_id: str, seconds: float = 120) -> None:
         """Wait until all chunks of a job are done."""
         deadline = time.monotonic() + seconds
         while self.store.job(job_id).chunks_left:
@@ -86,6 +90,7 @@ class Drainer:
             self.running += 1
             self.most = max(self.most, self.running)
             self.order.append(lease.job_id)
+        self.gate.wait()
         time.sleep(self.seconds)
         with self._lock:
             self.running -= 1

@@ -110,7 +110,7 @@ class Place:
         """Run the chunk in a thread; returns once its rows are in the engine."""
         thread = threading.Thread(target=worker.run_chunk)
         thread.start()
-        assert worker._bridge.submitted.wait(10)
+        assert worker._bridge.submitted.wait(60)
         return thread
 
 

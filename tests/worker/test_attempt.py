@@ -19,7 +19,7 @@ def test_a_chunk_is_answered_committed_and_its_job_published(place):
     worker = place.worker()
     thread = place.begin(worker)
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     job = place.store.job(place.job)
     assert job.state is JobState.COMPLETED
     assert job.counts.completed == 5
@@ -32,7 +32,7 @@ def test_a_message_for_a_chunk_that_is_taken_does_nothing(place):
     other.run_chunk()
     assert other.held == 0
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
 
 
 def test_hand_back_keeps_what_is_finished(place):
@@ -40,13 +40,13 @@ def test_hand_back_keeps_what_is_finished(place):
     thread = place.begin(worker)
     worker._bridge.answer(2)
     worker.hand_back()
-    thread.join(10)
+    thread.join(60)
     assert place.chunk().state is ChunkState.QUEUED
     other = place.worker()
     thread = place.begin(other)
     assert len(other._bridge.waiting) == 3
     other._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     assert place.store.job(place.job).counts.completed == 5
 
 
@@ -68,7 +68,7 @@ def test_a_cancelled_job_is_published_with_what_was_answered(place):
     thread = place.begin(worker)
     worker._bridge.answer(2)
     place.store.request_cancel(place.job)
-    thread.join(10)
+    thread.join(60)
     job = place.store.job(place.job)
     assert job.state is JobState.CANCELLED
     assert (job.counts.completed, job.counts.cancelled) == (2, 3)
@@ -79,7 +79,7 @@ def test_a_worker_whose_lease_was_taken_publishes_nothing(place):
     thread = place.begin(worker)
     worker._bridge.answer(2)
     assert place.store.requeue_owned(worker.id) == 1
-    thread.join(10)
+    thread.join(60)
     assert place.chunk().part is None
     spool = place.storage.job(place.job).path / "_spool"
     assert list(spool.rglob("*.arrow")) == []
@@ -102,11 +102,11 @@ def test_a_chunk_that_the_same_worker_claims_again_is_one_run(place):
     assert place.store.requeue_owned(worker.id) == 1
     worker._bridge.submitted.clear()
     second = place.begin(worker)
-    first.join(10)
+    first.join(60)
     assert not first.is_alive()
     assert worker.held == 1
     worker.hand_back()
-    second.join(10)
+    second.join(60)
     assert not second.is_alive()
     assert place.chunk().state is ChunkState.QUEUED
 
@@ -142,12 +142,12 @@ def test_every_line_about_a_chunk_names_it_its_job_and_its_lease(place, caplog):
     thread = place.begin(worker)
     worker._bridge.answer(2)
     worker.hand_back()
-    thread.join(10)
+    thread.join(60)
     other = place.worker()
     thread = place.begin(other)
     other._bridge.answer(1, error="nan_logits")
     other._bridge.answer()
-    thread.join(10)
+    thread.join(60)
 
     about = [vars(r) for r in caplog.records if r.getMessage().startswith("chunk ")]
     assert [(line["event"], line["epoch"], line["worker_id"]) for line in about] == [
@@ -171,7 +171,7 @@ def test_a_fenced_chunk_and_a_failed_one_are_lines_and_counts(place, monkeypatch
     worker = place.worker()
     thread = place.begin(worker)
     assert place.store.requeue_owned(worker.id) == 1
-    thread.join(10)
+    thread.join(60)
     assert [line["epoch"] for line in lines(caplog, "chunk_fenced")] == [1]
     monkeypatch.setattr(attempt, "read_chunk_input", lambda *a: 1 / 0)
     worker.run_chunk()
@@ -186,7 +186,7 @@ def test_the_errors_of_a_chunk_are_committed_with_it(place):
     thread = place.begin(worker)
     worker._bridge.answer(2, error="nan_logits")
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     with place.database.read() as connection:
         (found,) = connection.execute(select(row_errors)).all()
     assert (found.job_id, found.code, found.rows) == (place.job, "nan_logits", 2)
@@ -217,7 +217,7 @@ def test_a_commit_is_tried_again_while_the_database_is_away(place, monkeypatch, 
     refuse_commits(monkeypatch, 3)
     thread = place.begin(worker)
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     assert place.store.job(place.job).state is JobState.COMPLETED
     assert len(lines(caplog, "commit_delayed")) == 3
     assert worker.look().work.outcomes["done"] == 1
@@ -233,7 +233,7 @@ def computed_again(place, monkeypatch):
     wait_for("the rows", lambda: worker._bridge.submitted.is_set() or not thread.is_alive())
     rows = len(worker._bridge.waiting)
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     assert place.store.job(place.job).state is JobState.COMPLETED
     return rows
 
@@ -245,7 +245,7 @@ def test_a_commit_that_is_refused_costs_no_row_when_the_worker_has_to_leave(plac
     worker._bridge.answer()
     wait_for("tries", lambda: len(left) < 999_990)
     worker.hand_back()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert place.chunk().state is ChunkState.QUEUED
     assert computed_again(place, monkeypatch) == 0
@@ -259,7 +259,7 @@ def test_nor_does_it_where_the_chunk_cannot_be_handed_back_either(place, monkeyp
     worker._bridge.answer()
     wait_for("tries", lambda: len(left) < 999_990)
     worker.hand_back()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert len(lines(caplog, "chunk_failed")) == 1
     assert place.store.requeue_owned(worker.id) == 1
@@ -272,7 +272,7 @@ def test_a_commit_is_given_up_after_a_lease_and_costs_no_row(place, monkeypatch,
     monkeypatch.setattr(Store, "lease_seconds", 0.1)
     thread = place.begin(worker)
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert len(lines(caplog, "chunk_failed")) == 1
     assert place.store.requeue_owned(worker.id) == 1

@@ -73,7 +73,7 @@ def waits(settings: Settings) -> int:
         return sender.waiting(MODEL)
 
 
-def until(what: str, condition, seconds: float = 20) -> None:
+def until(what: str, condition, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what
@@ -108,9 +108,11 @@ def test_of_a_large_job_few_messages_wait(redis, settings):
 def test_a_job_of_higher_priority_is_served_first(redis, settings):
     redis.start()
     with Drainer(settings, slots=1) as drainer:
+        drainer.gate.clear()
         low = submit(drainer, 12)
-        until("a first chunk", lambda: drainer.done)
+        until("a first chunk", lambda: drainer.running)
         high = submit(drainer, 3, priority=1)
+        drainer.gate.set()
         for job in (high, low):
             drainer.drained(job)
     first = drainer.order.index(high)

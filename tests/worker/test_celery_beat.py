@@ -39,7 +39,7 @@ def celery_beat(deployment: Deployment, *arguments: str) -> Iterator[Path]:
     try:
         yield log
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0, log.read_text()
+        assert process.wait(timeout=120) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()

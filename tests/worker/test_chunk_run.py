@@ -220,5 +220,5 @@ def test_a_waiter_is_woken_by_stop(make_run):
     thread = threading.Thread(target=lambda: seen.append(run.wait()))
     thread.start()
     run.stop(Stop.HAND_BACK)
-    thread.join(5)
+    thread.join(60)
     assert seen == [Stop.HAND_BACK]

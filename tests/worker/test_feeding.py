@@ -37,7 +37,7 @@ def left(place: Any, epoch: int = 3) -> dict[str, Any]:
 
 def submitted(worker: Any) -> list[int]:
     """Rows of the next group."""
-    waiting = wait_for("a group", lambda: list(worker._bridge.waiting), 10)
+    waiting = wait_for("a group", lambda: list(worker._bridge.waiting))
     return [int(request_id.split(":")[-2]) for request_id in waiting]
 
 
@@ -48,7 +48,7 @@ def test_rows_on_trial_run_in_groups_and_the_guilty_one_not_at_all(place: Any) -
     assert submitted(worker) == [0, 1, 2, 4]
     assert left(place)["trying"] == [0, 1, 2, 4]
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     counts = place.store.job(place.job).counts
     assert (counts.completed, counts.failed) == (4, 1)
 
@@ -62,7 +62,7 @@ def test_the_next_group_follows_when_the_one_before_is_spooled(place: Any) -> No
         spool = place.storage.job(place.job).path / layout.spool_folder(place.chunk().id)
         assert len(list(spool.glob("e3-*.arrow"))) == [[0, 1], [2], [3, 4]].index(group)
         worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     assert place.store.job(place.job).counts.completed == 5
 
 
@@ -71,7 +71,7 @@ def test_a_worker_that_leaves_during_a_trial_counts_against_nobody(place: Any) -
     thread = place.begin(worker)
     assert submitted(worker) == [0]
     worker.hand_back()
-    thread.join(10)
+    thread.join(60)
     assert left(place) == {
         "deaths": DEATHS_BEFORE_TRIALS, "finished": 0, "trying": [], "alone": {"4": [100]},
         "ended": True, "epoch": 3, "owner": worker.id,
@@ -84,7 +84,7 @@ def test_a_worker_that_loses_its_lease_during_a_trial_and_lives_is_no_death(plac
     assert submitted(worker) == [0]
     assert left(place)["trying"] == [0]
     assert place.store.requeue_owned(worker.id) == 1
-    thread.join(10)
+    thread.join(60)
     assert (left(place)["trying"], left(place)["ended"]) == ([], True)
 
 
@@ -98,7 +98,7 @@ def test_a_row_is_not_blamed_while_its_worker_may_come_back(place: Any) -> None:
     assert submitted(worker) == [3]
     assert left(place)["trying"] == [3]
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     assert place.store.job(place.job).counts.completed == 5
 
 
@@ -108,4 +108,4 @@ def test_a_chunk_without_deaths_is_not_tried(place: Any) -> None:
     assert submitted(worker) == [0, 1, 2, 3, 4]
     assert (left(place)["deaths"], left(place)["trying"]) == (1, [])
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)

@@ -31,7 +31,7 @@ def test_an_engine_that_cannot_be_had_ends_in_a_hand_back(place):
     worker = place.worker()
     thread = place.begin(worker)
     worker._bridge.on_failure(EngineLost("died again and again"))
-    thread.join(10)
+    thread.join(60)
     assert worker.failure.exit_code == 4
     assert worker.draining.is_set()
     assert place.chunk().state is ChunkState.QUEUED
@@ -58,14 +58,14 @@ def test_progress_is_logged_while_there_are_chunks(place, caplog):
     text = "2 of 5 rows of 1 chunk; 0.0 tokens/s, 3 requests running, 2 waiting, KV blocks 25% used"
     assert text in caplog.text
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
 
 
 def test_its_row_is_there_before_its_model_and_goes_through_its_life(place):
     worker = place.new_worker()
     loaded = threading.Event()
     load = worker._bridge.start
-    worker._bridge.start = lambda on_located: (loaded.wait(10), load(on_located))[1]
+    worker._bridge.start = lambda on_located: (loaded.wait(60), load(on_located))[1]
     thread = threading.Thread(target=worker.start)
     thread.start()
     row = wait_for("the row", lambda: place.row(worker))
@@ -73,7 +73,7 @@ def test_its_row_is_there_before_its_model_and_goes_through_its_life(place):
     assert (row.model, row.concurrency, row.pid) == (place.model, 4, os.getpid())
     assert row.software == jobs.__version__
     loaded.set()
-    thread.join(10)
+    thread.join(60)
     row = wait_for("ready", lambda: (r := place.row(worker)).status.state == "ready" and r)
     assert (row.status.device, row.status.dtype) == ("cpu", "float32")
     worker.draining.set()
@@ -98,7 +98,7 @@ def test_its_row_has_its_numbers(place):
     wait_for("its numbers", lambda: numbers() == (1, 2, 1, 2, 77))
     assert place.row(worker).status.tokens_per_second > 0
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     wait_for("the end of its chunk", lambda: numbers()[:2] == (0, 4))
 
 
@@ -141,5 +141,5 @@ def test_a_database_that_is_away_ends_no_worker(place, monkeypatch, caplog):
     assert [f["levelname"] for f in lines(caplog, "database_away")] == ["WARNING"]
     wait_for("health", lambda: worker.look().trouble(lease_seconds=0.1) is None)
     worker._bridge.answer()
-    thread.join(10)
+    thread.join(60)
     assert place.store.job(place.job).state is JobState.COMPLETED

@@ -32,7 +32,7 @@ def test_it_waits_until_it_is_back(database, caplog):
     with postgres.nobody_let_in(url_of(database)):
         checking.start()
         wait_for("a word", lambda: "waiting for the database" in caplog.text, 10)
-    checking.join(10)
+    checking.join(60)
     assert not checking.is_alive()
     assert caplog.text.count("waiting for") == 1
 
