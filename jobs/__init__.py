@@ -13,9 +13,13 @@ a name is looked up where it is first used.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jobs.api.evaluate import evaluate
+    from jobs.api.evaluation import Evaluation
+    from jobs.api.evaluation_status import EvaluationStatus
     from jobs.api.job import Job, RowFailure
     from jobs.api.listing import list_jobs
     from jobs.api.results import Results
+    from jobs.api.scores import Scores
     from jobs.api.status import (
         ChunkCounts,
         DeviceUse,
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
         BrokerError,
         DatabaseError,
         DatabaseUnavailable,
+        EvaluationNotFound,
         InputError,
         JobNotFound,
         JobsError,
@@ -45,28 +50,38 @@ if TYPE_CHECKING:
         WaitTimedOut,
         WorkerFailed,
     )
+    from jobs.evaluation.gate import Finding
     from jobs.records import EventRecord
+    from jobs.records.evaluations import ComparisonRecord, EvaluationState, ScoreRecord, Verdict
     from jobs.settings import Settings
     from jobs.states import JobState
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "jobs.api.evaluate": ("evaluate",),
+    "jobs.api.evaluation": ("Evaluation",),
+    "jobs.api.evaluation_status": ("EvaluationStatus",),
     "jobs.api.job": ("Job", "RowFailure"),
     "jobs.api.listing": ("list_jobs",),
     "jobs.api.results": ("Results",),
+    "jobs.api.scores": ("Scores",),
     "jobs.api.status": (
         "ChunkCounts", "DeviceUse", "Failure", "JobStatus", "Notification", "RowCounts",
         "TokenCounts",
     ),
     "jobs.api.submitting": ("run", "submit"),
     "jobs.errors": (
-        "BrokerError", "DatabaseError", "DatabaseUnavailable", "InputError", "JobNotFound",
-        "JobsError", "KeyReused", "OutputError", "OutputNotReady", "PackageMissing",
+        "BrokerError", "DatabaseError", "DatabaseUnavailable", "EvaluationNotFound", "InputError",
+        "JobNotFound", "JobsError", "KeyReused", "OutputError", "OutputNotReady", "PackageMissing",
         "SettingsError", "StateConflict", "StorageError", "StorageUnavailable", "UsageError",
         "WaitTimedOut", "WorkerFailed",
     ),
+    "jobs.evaluation.gate": ("Finding",),
     "jobs.records": ("EventRecord",),
+    "jobs.records.evaluations": (
+        "ComparisonRecord", "EvaluationState", "ScoreRecord", "Verdict",
+    ),
     "jobs.settings": ("Settings",),
     "jobs.states": ("JobState",),
 }  # fmt: skip
@@ -75,8 +90,10 @@ __all__ = [  # noqa: RUF022 (the first are those that most programs need)
     "submit", "run", "Job", "list_jobs", "JobStatus", "JobState", "Results", "RowFailure",
     "RowCounts", "TokenCounts", "DeviceUse", "ChunkCounts", "Failure", "Notification",
     "EventRecord", "Settings",
-    "BrokerError", "DatabaseError", "DatabaseUnavailable", "InputError", "JobNotFound",
-    "JobsError", "KeyReused", "OutputError", "OutputNotReady", "PackageMissing",
+    "evaluate", "Evaluation", "EvaluationStatus", "EvaluationState", "Verdict", "Scores",
+    "ScoreRecord", "ComparisonRecord", "Finding",
+    "BrokerError", "DatabaseError", "DatabaseUnavailable", "EvaluationNotFound", "InputError",
+    "JobNotFound", "JobsError", "KeyReused", "OutputError", "OutputNotReady", "PackageMissing",
     "SettingsError", "StateConflict", "StorageError", "StorageUnavailable", "UsageError",
     "WaitTimedOut", "WorkerFailed",
 ]  # fmt: skip

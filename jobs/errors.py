@@ -17,8 +17,8 @@
     ├── ScheduleNotFound       no schedule of that name
     ├── StateConflict          the job's state does not allow what was asked
     ├── OutputNotReady         results were asked for before there are any
-    ├── WaitTimedOut           a job had not ended when the time to wait for it was over
-    ├── WorkerFailed           the worker of a `run` left before the job had ended
+    ├── WaitTimedOut           what was waited for had not ended when the time was over
+    ├── WorkerFailed           the worker of a `run` or an `evaluate` left before the end
     ├── ModelUnusable          a model is not here, or cannot be served
     ├── HubUnavailable         the hub of models cannot be reached, or refuses
     ├── ChildFailed            a process that looks into models for us died
@@ -147,13 +147,13 @@ class OutputNotReady(JobsError):
 
 
 class WaitTimedOut(JobsError, TimeoutError):
-    """A job had not ended when the time to wait for it was over; it goes on."""
+    """A job or an evaluation had not ended when the time to wait was over; it goes on."""
 
     exit_code = 124
 
 
 class WorkerFailed(JobsError):
-    """The worker of a `run` left before the job had ended."""
+    """The worker of a `run` or an `evaluate` left before the end."""
 
 
 class ModelUnusable(JobsError):

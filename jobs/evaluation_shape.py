@@ -72,6 +72,14 @@ def _shown(url: Any) -> Any:
     return shown_webhook(url) if isinstance(url, str) and "://" in url else url
 
 
+def in_order(evaluation: EvaluationRecord, scores: Sequence[ScoreRecord]) -> list[ScoreRecord]:
+    """As its specification has them."""
+    scorers = evaluation.spec.get("scorers", [])
+    names = [scorer.get("name", scorer.get("scorer")) for scorer in scorers]
+    places = {name: number for number, name in enumerate(names)}
+    return sorted(scores, key=lambda score: places.get(score.scorer, len(places)))
+
+
 def score_json(score: ScoreRecord) -> dict[str, Any]:
     """What came out of a scorer; `slice` is null for all rows."""
     whole = not score.slice_column

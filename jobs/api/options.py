@@ -49,7 +49,22 @@ class SamplingArguments(TypedDict, total=False):
     ignore_eos: bool | None
 
 
-class SubmitArguments(SamplingArguments, total=False):
+class RowArguments(SamplingArguments, total=False):
+    """How rows become prompts, and how they are answered: of jobs and of evaluations alike."""
+
+    system: str | None
+    template: str | Path | None
+    prompt_column: str | None
+    limit: int | None
+    row_timeout: float | None
+    chat_template_kwargs: Mapping[str, Any] | str | None
+    chunk_rows: int | None
+    format: Format | Literal["parquet", "jsonl"] | None
+    priority: int | None
+    deadline: str | timedelta | datetime | None
+
+
+class SubmitArguments(RowArguments, total=False):
     """What is asked, of which rows.
 
     Each is the option of its name of `pagemill submit`. A JSON object may be given as a dict, a
@@ -61,25 +76,15 @@ class SubmitArguments(SamplingArguments, total=False):
     pooling: Literal["last", "mean"] | None
     no_normalize: bool | None
     name: str | None
-    system: str | None
-    template: str | Path | None
-    prompt_column: str | None
-    limit: int | None
     seed: int | None
-    priority: int | None
-    deadline: str | timedelta | datetime | None
     idempotency_key: str | None
     notify: str | Sequence[str] | None
-    row_timeout: float | None
     strict: bool | None
-    chat_template_kwargs: Mapping[str, Any] | str | None
     served_model_name: str | Sequence[str] | None
-    chunk_rows: int | None
-    format: Format | Literal["parquet", "jsonl"] | None
 
 
-class RunArguments(SubmitArguments, total=False):
-    """How the worker of a `run` serves its model, too: the options of `pagemill worker`."""
+class EngineArguments(TypedDict, total=False):
+    """How a worker serves its model: the options of `pagemill worker`."""
 
     dtype: str | None
     device: str | None
@@ -97,6 +102,17 @@ class RunArguments(SubmitArguments, total=False):
     gpu_memory_utilization: float | None
     swap_space: float | None
     watermark: float | None
+
+
+class RunArguments(SubmitArguments, EngineArguments, total=False):
+    """How the worker of a `run` serves its model, too."""
+
+
+class EvaluateArguments(RowArguments, EngineArguments, total=False):
+    """How the rows of an evaluation are asked and answered, and how its worker serves its model.
+
+    Each is the option of its name of `pagemill eval run`.
+    """
 
 
 def check_names(given: Collection[str], arguments: type) -> None:
@@ -147,6 +163,32 @@ def submission_from(
     options = {name: _plain(name, value, hints[name]) for name, value in rest.items()}
     submission = submission_of(deployment, SubmitOptions(file=shown, model=model, **options))
     return dataclasses.replace(submission, **changes)
+
+
+def submit_json(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a job as JSON that another process can make the same job of.
+
+    Args:
+        given: options that exist.
+
+    Raises:
+        UsageError: the file of a template cannot be read.
+    """
+    from jobs.evaluation.asked import text_of
+
+    options = {}
+    for name, value in given.items():
+        match value:
+            case None:
+                continue
+            case os.PathLike() if name == "template":
+                value = text_of(Path(value))
+            case timedelta():
+                value = f"{value.total_seconds():.3f}s"
+            case datetime():
+                value = value.astimezone().isoformat()
+        options[name] = _as_json(value)
+    return options
 
 
 def engine_options(given: Mapping[str, Any]) -> EngineOptions:

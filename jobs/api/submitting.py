@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _with_names_of(arguments: type) -> Callable[[_F], _F]:
+def with_names_of(arguments: type) -> Callable[[_F], _F]:
     """Let `help()` and completion in a notebook name the options, as type checkers do."""
 
     def named(function: _F) -> _F:
@@ -51,7 +51,7 @@ def _with_names_of(arguments: type) -> Callable[[_F], _F]:
     return named
 
 
-@_with_names_of(SubmitArguments)
+@with_names_of(SubmitArguments)
 def submit(
     data: Input,
     *,
@@ -86,7 +86,7 @@ def submit(
         return Job(job.id, deployment.settings)
 
 
-@_with_names_of(RunArguments)
+@with_names_of(RunArguments)
 def run(
     data: Input,
     *,

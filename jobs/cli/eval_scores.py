@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,13 +12,7 @@ from jobs.cli.evaluating import completed
 from jobs.cli.evaluation_options import EvaluationId
 from jobs.cli.results import write_rows
 from jobs.cli.target import chosen_target
-from jobs.errors import UsageError
 from jobs.formats import OutputFormat
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from jobs.evaluation.scores_file import ScoresFile
 
 
 class ScoresFormat(StrEnum):
@@ -51,34 +44,11 @@ def scores(
     """
     wanted = None if form is None else OutputFormat(form.value)
     target = chosen_target(output, wanted, "--format")
-    if target.form is OutputFormat.OPENAI:
-        raise UsageError("scores have no form of OpenAI's; use parquet, jsonl or csv")
+    target.refuse_openai()
     with opened() as deployment:
-        from jobs.evaluation.scores_file import ScoresFile
+        from jobs.evaluation.scores_file import ScoreRows, ScoresFile
 
         found = completed(deployment, evaluation_id)
         assert found.scores_path is not None
-        write_rows(_Rows(ScoresFile(deployment.storage, found.scores_path)), target)
-
-
-class _Rows:
-    """Scores as `jobs.export` takes rows; without what a computer alone needs."""
-
-    version = 1
-
-    def __init__(self, file: ScoresFile) -> None:
-        import pyarrow as pa
-
-        self._file = file
-        kept = [field for field in file.schema if not field.name.startswith("counts.")]
-        self.schema: pa.Schema = pa.schema(kept)
-
-    @property
-    def job(self) -> Any:
-        raise NotImplementedError  # asked for by the format of OpenAI alone
-
-    def groups(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        import pyarrow as pa
-
-        for batch in self._file.batches(columns or self.schema.names):
-            yield pa.Table.from_batches([batch])
+        target.refuse_inputs(found.spec["inputs"])
+        write_rows(ScoreRows(ScoresFile(deployment.storage, found.scores_path)), target)

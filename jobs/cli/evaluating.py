@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from jobs.cli.console import note
@@ -21,6 +22,7 @@ from jobs.errors import DatabaseUnavailable, JobNotFound, StateConflict
 from jobs.records.evaluations import EvaluationState, Verdict
 
 if TYPE_CHECKING:
+    from jobs.cli.options import EngineOptions
     from jobs.records import JobRecord
     from jobs.records.evaluations import EvaluationRecord
 
@@ -73,6 +75,39 @@ def follow_evaluation(
         if left is not None and left <= 0:
             return None
         time.sleep(POLL_SECONDS)
+
+
+def with_worker(
+    deployment: Deployment,
+    evaluation_id: str,
+    engine: EngineOptions,
+    displaying: Callable[[], AbstractContextManager[Display]],
+    tell: Callable[[str], None] = note,
+) -> Answer:
+    """Answers the jobs of an evaluation, one after the other, with workers of our own.
+
+    It raises `WorkerLeft` if a worker left, or was told to leave, and the evaluation goes on.
+
+    Args:
+        displaying: makes what shows a job.
+        tell: takes a sentence about each job.
+    """
+    from jobs.cli.run import answer, log_of
+    from jobs.cli.supervising import WorkerLeft
+
+    def answered(job: JobRecord, _: float | None) -> bool:
+        tell(f"job {job.id}, answered by a worker whose log is {log_of(deployment, job)}")
+        try:
+            answer(deployment, job, engine, displaying())
+        except WorkerLeft as left:
+            if left.reason is None:  # we were told to leave, and so was it
+                raise
+            # A job that nobody can answer was failed, and so the evaluation is.
+            if not drive(deployment, evaluation_id):
+                raise WorkerLeft(FAILED, left.reason) from None
+        return True
+
+    return answered
 
 
 def drive(deployment: Deployment, evaluation_id: str) -> int:
@@ -210,9 +245,9 @@ class _Telling:
             self._away_since = None
 
 
-def say_it_goes_on(evaluation_id: str) -> None:
+def goes_on(evaluation_id: str) -> str:
     """For one who does not wait any more."""
-    note(
+    return (
         f"Not waiting any more; evaluation {evaluation_id} goes on "
         f"(`pagemill eval cancel {evaluation_id}` ends it)"
     )

@@ -10,7 +10,7 @@ import typer
 
 from jobs.cli.console import note
 from jobs.cli.deployment import Deployment
-from jobs.cli.evaluating import Answer, exit_code, follow_evaluation, say_it_goes_on
+from jobs.cli.evaluating import Answer, exit_code, follow_evaluation, goes_on
 from jobs.cli.evaluation_tables import note_summary, show_results, whole_json
 from jobs.cli.wait import TIMED_OUT
 from jobs.cli.watching import Display, progress_display
@@ -38,7 +38,7 @@ def end_with(
         with displaying as display:
             ended = follow_evaluation(deployment, evaluation_id, display, timeout, answer)
     except KeyboardInterrupt:
-        say_it_goes_on(evaluation_id)
+        note(goes_on(evaluation_id))
         raise typer.Exit(INTERRUPTED) from None
     if ended is None:
         note(f"evaluation {evaluation_id} has not ended within {timeout:g} s; it goes on")

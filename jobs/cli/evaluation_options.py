@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,6 @@ import typer
 
 from jobs.cli import completion
 from jobs.cli.row_options import RowOptions
-from jobs.errors import UsageError
 from jobs.records.evaluations import Role
 
 if TYPE_CHECKING:
@@ -119,101 +117,47 @@ class EvaluationOptions(RowOptions):
         Raises:
             UsageError: they do not make an evaluation.
         """
-        from jobs.cli.deployment import model_name
-        from jobs.evaluation.inputs import absolute
+        from jobs.evaluation.asked import asked, read_spec, rows_or_share
         from jobs.evaluation.scorer_syntax import parse_scorers
-        from jobs.evaluation.spec import EvaluationSpec
-        from jobs.notifications.urls import checked_urls
         from jobs.settings import Settings
 
-        value = {} if self.spec_file is None else _read(self.spec_file)
         given = {
             "inputs": self.inputs,
             "model": self.model,
+            "scorers": [scorer.to_json() for scorer in parse_scorers(self.scorer or ())],
             "target": self.target,
             "slices": self.slice,
             "notify": self.notify,
             "seed": self.seed,
             **more,
         }
-        value |= {name: field for name, field in given.items() if field not in (None, [])}
-        if self.scorer:
-            value["scorers"] = [scorer.to_json() for scorer in parse_scorers(self.scorer)]
-        value["gate"] = self._gate(value.get("gate"))
-        value["submit"] = self._submit(value.get("submit"))
-        for name, option in (("inputs", "INPUT"), ("model", "--model"), ("scorers", "--scorer")):
-            if not value.get(name):
-                raise UsageError(f"{option} is missing: give it, or a --spec that has {name}")
-        inputs = value["inputs"]
-        if isinstance(inputs, list) and all(isinstance(text, str) for text in inputs):
-            value["inputs"] = [absolute(text) for text in inputs]
-        if isinstance(value["model"], str):
-            value["model"] = model_name(value["model"])
-        spec = EvaluationSpec.from_json(value)
-        checked_urls(spec.notify, Settings.from_env().webhook_hosts)
-        return spec
-
-    def _gate(self, before: Any) -> Any:
-        """The gate of a specification, with what the options say of it."""
-        given = {
+        gate = {
             "rules": self.gate,
             "against": None if self.against is None else str(self.against),
-            "missing": None if self.allow_missing is None else _missing(self.allow_missing),
+            "missing": None if self.allow_missing is None else rows_or_share(self.allow_missing),
         }
-        given = {name: value for name, value in given.items() if value not in (None, [])}
-        if not given or not (before is None or isinstance(before, dict)):
-            return before
-        return {**(before or {}), **given}
+        before = {} if self.spec_file is None else read_spec(self.spec_file)
+        return asked(before, given, gate, self._submit(), Settings.from_env(), _NEEDED)
 
-    def _submit(self, before: Any) -> Any:
-        """The options of the job, over those of a specification."""
+    def _submit(self) -> dict[str, Any]:
+        """The options of the job."""
+        from jobs.evaluation.asked import text_of
+
         names = {"priority", "deadline"} | {field.name for field in dataclasses.fields(RowOptions)}
         given = {name: getattr(self, name) for name in sorted(names)}
         if self.template is not None:
-            given["template"] = _text_of(self.template)
+            given["template"] = text_of(self.template)
         if self.format is not None:
             given["format"] = self.format.value
         if self.early_stopping is not None:
             given["early_stopping"] = self.early_stopping.value
         # Not by `in`: a temperature of 0 is as good as False.
-        given = {
+        return {
             name: option
             for name, option in given.items()
             if option is not None and option is not False and option != []
         }
-        if before is None:
-            return given
-        return {**before, **given} if isinstance(before, dict) else before
 
 
-def _missing(text: str) -> int | float:
-    try:
-        return float(text.removesuffix("%")) / 100 if text.endswith("%") else int(text)
-    except ValueError:
-        raise UsageError(
-            f"--allow-missing is {text!r}; it must be a number of rows, or a share such as 2%"
-        ) from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """A specification that somebody wrote, with what stands in the files that its scorers name."""
-    from jobs.evaluation.scorer_syntax import with_files
-
-    try:
-        value = json.loads(_text_of(path, "--spec"))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--spec {path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UsageError(f"--spec {path} must be an object")
-    if isinstance(scorers := value.get("scorers"), list):
-        value["scorers"] = [with_files(scorer) for scorer in scorers]
-    return value
-
-
-def _text_of(path: Path, option: str = "--template") -> str:
-    try:
-        return path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{option} {path} is not UTF-8: {error}") from None
-    except OSError as error:
-        raise UsageError(f"{option} {path} cannot be read: {error.strerror}") from None
+# What has to be there, and which option says it.
+_NEEDED = {"inputs": "INPUT", "model": "--model", "scorers": "--scorer"}

@@ -9,7 +9,7 @@ from jobs.cli.asked import asked_lines
 from jobs.cli.console import keep_whole, note, one_line, say, show, squeezable, table
 from jobs.cli.deployment import Deployment
 from jobs.cli.lacking_rows import lacking_rows
-from jobs.evaluation_shape import evaluation_json, shown_spec
+from jobs.evaluation_shape import evaluation_json, in_order, shown_spec
 from jobs.records.evaluations import EvaluationState, Role
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def show_list(deployment: Deployment, evaluations: Sequence[EvaluationRecord]) -
     shown = table(*names, right=("score",))
     for evaluation in evaluations:
         scores = deployment.store.evaluation_scores(evaluation.id)
-        first = next((s for s in _in_order(evaluation, scores) if not s.slice_column), None)
+        first = next((s for s in in_order(evaluation, scores) if not s.slice_column), None)
         value = "" if first is None or first.value is None else f"{first.scorer} {first.value:.3f}"
         shown.add_row(
             evaluation.id,
@@ -145,13 +145,6 @@ def difference(comparison: ComparisonRecord) -> str:
         return "no pairs"
     p = comparison.p_value
     return f"{comparison.difference:+.4f} (p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'})"
-
-
-def _in_order(evaluation: EvaluationRecord, scores: Sequence[ScoreRecord]) -> list[ScoreRecord]:
-    """As its specification has them."""
-    names = [scorer.get("name") for scorer in evaluation.spec.get("scorers", [])]
-    places = {name: number for number, name in enumerate(names)}
-    return sorted(scores, key=lambda score: places.get(score.scorer, len(places)))
 
 
 def _path(deployment: Deployment, evaluation: EvaluationRecord) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -27,11 +28,12 @@ class Target:
     path: Path | None
     form: OutputFormat
 
-    def refuse_input(self, source: str) -> None:
+    def refuse_input(self, source: str, whose: str = "the job's own input") -> None:
         """See that the file is no input of the job.
 
         Args:
             source: the job's input: a path, a URI, or `-`.
+            whose: what it is, for the error.
 
         Raises:
             UsageError: it is the input, or a file in the folder that is.
@@ -43,9 +45,25 @@ class Target:
         source = os.path.expanduser(source)
         ours = self.path.parent if os.path.isdir(source) else self.path
         if os.path.exists(source) and os.path.samefile(ours, source):
-            raise UsageError(
-                f"-o {self.given} would overwrite the job's own input; name another file"
-            )
+            raise UsageError(f"-o {self.given} would overwrite {whose}; name another file")
+
+    def refuse_inputs(self, sources: Sequence[str]) -> None:
+        """See that the file is none of the data set of an evaluation.
+
+        Raises:
+            UsageError: it is one, or a file in a folder that is.
+        """
+        for source in sources:
+            self.refuse_input(source, "the evaluation's data set")
+
+    def refuse_openai(self) -> None:
+        """See that it is not to be in OpenAI's form, which rows of jobs alone have.
+
+        Raises:
+            UsageError: it is.
+        """
+        if self.form is OutputFormat.OPENAI:
+            raise UsageError("scores have no form of OpenAI's; use parquet, jsonl or csv")
 
 
 def chosen_target(output: str, form: OutputFormat | None, format_option: str) -> Target:

@@ -28,6 +28,7 @@ class Finding:
     sentence: str
 
     def to_json(self) -> dict[str, Any]:
+        """As SQL and `--json` have it."""
         return {"rule": self.rule, "passed": self.passed, "sentence": self.sentence}
 
 

@@ -27,13 +27,15 @@ MAX_FILE_BYTES = 4 << 20
 _JSON = json.JSONDecoder()
 
 
-def parse_scorers(given: Sequence[str], where: str = "--scorer") -> tuple[ScorerSpec, ...]:
-    """The scorers of all `--scorer`s together.
+def parse_scorers(
+    given: Sequence[str | Mapping[str, Any]], where: str = "--scorer"
+) -> tuple[ScorerSpec, ...]:
+    """The scorers of all `--scorer`s together; one that is no text is what its JSON would be.
 
     Raises:
         UsageError: one is none, or a file that it names cannot be read.
     """
-    return tuple(scorer for text in given for scorer in _parsed(text.strip(), where))
+    return tuple(scorer for one in given for scorer in _parsed(one, where))
 
 
 def with_files(value: Any) -> Any:
@@ -48,7 +50,11 @@ def with_files(value: Any) -> Any:
     return value
 
 
-def _parsed(text: str, where: str) -> Iterator[ScorerSpec]:
+def _parsed(given: str | Mapping[str, Any], where: str) -> Iterator[ScorerSpec]:
+    if not isinstance(given, str):
+        yield _of_object(given, where)
+        return
+    text = given.strip()
     if text.startswith("@"):
         value = _json(_read(text[1:], where), f"{where} {text}")
         for item in value if isinstance(value, list) else [value]:

@@ -180,6 +180,25 @@ class ScoresFile:
         return found
 
 
+class ScoreRows:
+    """Scores as `jobs.export` takes rows; without what a computer alone needs."""
+
+    version = 1
+
+    def __init__(self, file: ScoresFile) -> None:
+        self._file = file
+        kept = [field for field in file.schema if not field.name.startswith("counts.")]
+        self.schema: pa.Schema = pa.schema(kept)
+
+    @property
+    def job(self) -> Any:
+        raise NotImplementedError  # asked for by the format of OpenAI alone
+
+    def groups(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        for batch in self._file.batches(columns or self.schema.names):
+            yield pa.Table.from_batches([batch])
+
+
 def _target(value: Any) -> str | None:
     """A target as the file has it: text, or JSON of what is none."""
     if value is None or isinstance(value, str):

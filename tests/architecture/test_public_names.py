@@ -50,7 +50,7 @@ def _lines(name: str, value: Any) -> list[str]:
             lines.append(f"    {field.name}: {field.type}{default}")
     else:
         lines = [f"{name} (class){_signature(value)}"]
-    for attribute, member in vars(value).items():
+    for attribute, member in _members(value).items():
         if attribute.startswith("_") or attribute in getattr(value, "__dataclass_fields__", ()):
             continue
         if isinstance(member, property):
@@ -60,6 +60,12 @@ def _lines(name: str, value: Any) -> list[str]:
         elif inspect.isfunction(member):
             lines.append(f"    {attribute}{_signature(member)}")
     return lines
+
+
+def _members(kind: type) -> dict[str, Any]:
+    """Of a class, and of those classes of ours that it is made of."""
+    ours = [k for k in kind.__mro__ if k.__module__.startswith(("jobs.", "engine."))]
+    return {name: member for k in ours for name, member in vars(k).items()}
 
 
 def _default(value: Any) -> str:
@@ -138,7 +144,14 @@ def test_an_import_loads_nothing_until_a_name_is_used() -> None:
 
 
 def test_python_has_the_options_of_the_command_line() -> None:
-    from jobs.api.options import RunArguments, SamplingArguments, SubmitArguments
+    from jobs.api.options import (
+        EngineArguments,
+        EvaluateArguments,
+        RunArguments,
+        SamplingArguments,
+        SubmitArguments,
+    )
+    from jobs.cli.evaluation_options import EvaluationOptions
     from jobs.cli.options import EngineOptions, SubmitOptions
     from jobs.cli.sampling_options import SamplingOptions
 
@@ -151,6 +164,12 @@ def test_python_has_the_options_of_the_command_line() -> None:
     assert set(get_type_hints(RunArguments)) - submitting == names(EngineOptions)
     assert list(inspect.signature(jobs.submit).parameters)[:3] == ["data", "model", "settings"]
     assert submitting < set(inspect.signature(jobs.submit).parameters)
+    evaluating = inspect.signature(jobs.evaluate).parameters
+    assert set(get_type_hints(EvaluateArguments)) < set(evaluating)
+    plural = {"scorer": "scorers", "slice": "slices", "spec_file": "spec"}
+    asked = {plural.get(name, name) for name in names(EvaluationOptions)}
+    ours = {"name", "wait", "worker", "progress", "settings"}
+    assert set(evaluating) - set(get_type_hints(EngineArguments)) == asked | ours
 
 
 def test_type_checkers_see_all_of_it(tmp_path: Path) -> None:

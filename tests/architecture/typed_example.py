@@ -5,7 +5,7 @@ Each line with an `ignore` must be an error: one that is none is reported as unu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import assert_type
@@ -13,13 +13,21 @@ from typing import assert_type
 import jobs
 from engine import Engine, EngineConfig, FinishReason, Request, RequestOutput, SamplingParams
 from jobs import (
+    ComparisonRecord,
+    Evaluation,
+    EvaluationState,
+    EvaluationStatus,
     Job,
     JobsError,
     JobState,
     JobStatus,
     Results,
     RowFailure,
+    ScoreRecord,
+    Scores,
     Settings,
+    Verdict,
+    evaluate,
     list_jobs,
     run,
     submit,
@@ -52,6 +60,31 @@ def a_notebook(rows: Iterator[dict[str, str]], settings: Settings) -> None:
         job.retry()
     except JobsError as error:
         assert_type(error.exit_code, int)
+
+
+def a_night(settings: Settings) -> None:
+    found = evaluate(
+        [Path("a.jsonl"), "b.jsonl"], model=Path("m"), scorers=["exact", {"scorer": "f1"}],
+        slices="topic", gate=["exact>=0.8"], against="previous", allow_missing=0.02, wait=False,
+        settings=settings, max_tokens=4, num_blocks=64, deadline=timedelta(hours=8),
+    )  # fmt: skip
+    assert_type(found, Evaluation)
+    assert_type(evaluate(spec={"version": 1}), Evaluation)
+    evaluate("a.jsonl", model="m", scorers="exact", max_token=4)  # type: ignore[call-arg]
+    evaluate("a.jsonl", model="m", scorers="exact", against="first")  # type: ignore[arg-type]
+    evaluate([{"prompt": "a"}], model="m", scorers="exact")  # type: ignore[list-item]
+    assert_type(Evaluation.get("eval_abcdefgh"), Evaluation)
+    assert_type(Evaluation.list("nightly", "failed"), Sequence[Evaluation])
+    assert_type(found.state, EvaluationState)
+    assert_type(found.verdict, Verdict | None)
+    assert_type(found.metrics, Mapping[str, ScoreRecord])
+    assert_type(found.metrics["exact"].value, float | None)
+    assert_type(found.slices, Sequence[ScoreRecord])
+    assert_type(found.comparisons, Sequence[ComparisonRecord])
+    assert_type(found.wait(timeout=1.5), EvaluationStatus)
+    assert_type(found.scores(), Scores)
+    assert_type(found.scores().write("a.csv"), int)
+    assert_type(found.bless(), EvaluationStatus)
 
 
 def an_engine(ids: tuple[int, ...]) -> None:

@@ -44,6 +44,10 @@ def test_the_page_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert said["output"].completion_tokens > 0
     with pytest.raises(jobs.JobNotFound):
         said["judged"].status()
+    assert said["numeric"].rows + said["numeric"].missing == 12
+    assert said["last"] == said["evaluation"]
+    assert said["later"].state == "cancelled"
+    assert len(said["scored"]) == 12
     assert said["patient"].engine_timeout_seconds == 900
 
 
@@ -54,5 +58,8 @@ def test_it_names_every_error_and_method() -> None:
     for name in vars(jobs.Job):
         if not name.startswith("_") and name not in ("id", "get", "list"):
             assert f".{name}(" in PAGE, name
+    for name in vars(jobs.Evaluation):
+        if not name.startswith("_") and name != "id":
+            assert f"`{name}`" in PAGE or f".{name}(" in PAGE, name
     assert issubclass(engine.RequestError, engine.EngineError)
     assert "`RequestError`" in PAGE

@@ -5,31 +5,25 @@ from __future__ import annotations
 import csv
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import finalize
 from jobs.cli import completion
 from jobs.cli.supervising import WorkerLeft
-from jobs.database import Database
 from jobs.records.evaluations import EvaluationState
 from jobs.states import JobState
-from jobs.storage import Storage
-from jobs.store import Store
 from tests.support.command_line import CommandLine
 from tests.support.evaluations import claimed
 from tests.support.played_evaluation import (
     ROWS,
-    Answering,
     PlayedEvaluations,
     right,
     right_but,
+    worker,
 )
 from tests.support.played_job import MODEL
 from tests.support.receiver import closed_port, receiving
@@ -52,30 +46,6 @@ def played(cli: CommandLine) -> Iterator[PlayedEvaluations]:
         played = PlayedEvaluations(store, cli.storage, cli.settings, rows)
         played.write()
         yield played
-
-
-@contextmanager
-def worker(cli: CommandLine, says: Callable[[int], str | None]) -> Iterator[None]:
-    """A worker that answers what is queued, beside the test."""
-    over = threading.Event()
-
-    def work() -> None:
-        database = Database(cli.settings.database_url)
-        store, storage = Store(database), Storage(cli.settings.storage_url)
-        while not over.is_set():
-            for job in store.list_jobs([JobState.QUEUED, JobState.IN_PROGRESS]):
-                Answering(store, storage, job.id, says=says).finish_all()
-                finalize.drive(store, storage, "w")
-            over.wait(0.02)
-        database.close()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def run(cli: CommandLine, *more: str, expect: int = 0) -> tuple[str, str]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from jobs import finalize
+from jobs.database import Database
 from jobs.evaluation import runs
 from jobs.records import RowErrorInfo, RowResult
 from jobs.records.evaluations import EvaluationRecord
 from jobs.settings import Settings
+from jobs.states import JobState
 from jobs.storage import Storage
 from jobs.store import Store
+from tests.support.command_line import CommandLine
 from tests.support.evaluations import add_evaluation
 from tests.support.played_job import MODEL, PlayedJob
 
@@ -101,3 +106,27 @@ class PlayedEvaluations:
         while self.drive(found.id):
             pass
         return self.store.evaluation(found.id)
+
+
+@contextmanager
+def worker(cli: CommandLine, says: Callable[[int], str | None]) -> Iterator[None]:
+    """A worker that answers what is queued, beside the test."""
+    over = threading.Event()
+
+    def work() -> None:
+        database = Database(cli.settings.database_url)
+        store, storage = Store(database), Storage(cli.settings.storage_url)
+        while not over.is_set():
+            for job in store.list_jobs([JobState.QUEUED, JobState.IN_PROGRESS]):
+                Answering(store, storage, job.id, says=says).finish_all()
+                finalize.drive(store, storage, "w")
+            over.wait(0.02)
+        database.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
