@@ -3,9 +3,7 @@
 A notification goes in with the transaction that it tells of, so it is there if and only if that
 is. It outlives what it tells of: a job that is deleted has ended all the same.
 
-Who sends one has claimed it before: that counts an attempt and puts the next one off, so that no
-other process sends the same attempt, and one whose sender died is sent again. Times are those of
-the database's clock.
+How it gets there is in `jobs.store.sending`. Times are those of the database's clock.
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, func, or_, select, update
+from sqlalchemy import Connection, Row, delete, func, or_, select
 
 from jobs.errors import NotificationNotFound
-from jobs.evaluation_tables import NOTIFICATION_IS_PENDING, notifications
+from jobs.evaluation_tables import notifications
 from jobs.ids import new_id
 from jobs.job_shape import job_json
 from jobs.records import JobRecord
@@ -125,99 +123,6 @@ def notification(connection: Connection, notification_id: str) -> NotificationRe
     return _notification(row)
 
 
-def is_due(connection: Connection, subject: str | None) -> bool:
-    """Whether there is something to send now."""
-    return connection.scalar(select(notifications.c.id).where(*_due(subject)).limit(1)) is not None
-
-
-def claim(connection: Connection, subject: str | None, seconds: float) -> NotificationRecord | None:
-    """Begin the next attempt of the one that is due first; None if none is.
-
-    Args:
-        subject: only of this.
-        seconds: until it is due again, if nothing is heard of this attempt.
-    """
-    while True:
-        due = connection.execute(
-            select(notifications)
-            .where(*_due(subject))
-            .order_by(notifications.c.next_at, notifications.c.id)
-            .limit(1)
-        ).one_or_none()
-        if due is None:
-            return None
-        claimed = connection.execute(
-            update(notifications)
-            .where(
-                notifications.c.id == due.id,
-                notifications.c.attempts == due.attempts,
-                *_due(subject),
-            )
-            .values(attempts=due.attempts + 1, next_at=database_now(seconds))
-        )
-        if claimed.rowcount == 1:
-            return notification(connection, due.id)
-        # Another process was faster; it sends this one.
-
-
-def delivered(connection: Connection, notification_id: str) -> None:
-    """It was taken; also by an attempt that was given up for dead."""
-    connection.execute(
-        update(notifications)
-        .where(
-            notifications.c.id == notification_id,
-            notifications.c.state != NotificationState.DELIVERED,
-        )
-        .values(state=NotificationState.DELIVERED, delivered_at=database_now(), error=None)
-    )
-
-
-def not_delivered(
-    connection: Connection, told: NotificationRecord, error: str, again_in: float | None
-) -> bool:
-    """An attempt was in vain; False if it was heard of too late, and others went on.
-
-    Args:
-        told: as it was claimed.
-        again_in: seconds until the next attempt; None gives it up.
-    """
-    values: dict[str, Any] = {"error": error}
-    if again_in is None:
-        values["state"] = NotificationState.FAILED
-    else:
-        values["next_at"] = database_now(again_in)
-    noted = connection.execute(
-        update(notifications)
-        .where(
-            notifications.c.id == told.id,
-            notifications.c.attempts == told.attempts,
-            NOTIFICATION_IS_PENDING,
-        )
-        .values(**values)
-    )
-    return noted.rowcount == 1
-
-
-def send_again(connection: Connection, notification_id: str) -> NotificationRecord:
-    """Have it sent at once, with all attempts before it, whatever became of it before.
-
-    Raises:
-        NotificationNotFound: there is none of that id.
-    """
-    connection.execute(
-        update(notifications)
-        .where(notifications.c.id == notification_id)
-        .values(
-            state=NotificationState.PENDING,
-            attempts=0,
-            next_at=database_now(),
-            error=None,
-            delivered_at=None,
-        )
-    )
-    return notification(connection, notification_id)
-
-
 def prune(connection: Connection) -> int:
     """Forget those that were delivered or given up long ago; returns how many."""
     return connection.execute(
@@ -226,11 +131,6 @@ def prune(connection: Connection) -> int:
             notifications.c.next_at <= database_now(-KEPT_SECONDS),
         )
     ).rowcount
-
-
-def _due(subject: str | None) -> list[ColumnElement[bool]]:
-    of_subject = [] if subject is None else [notifications.c.subject == subject]
-    return [NOTIFICATION_IS_PENDING, notifications.c.next_at <= database_now(), *of_subject]
 
 
 def _notification(row: Row[Any]) -> NotificationRecord:

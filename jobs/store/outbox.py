@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
+
 from jobs.database import Database
 from jobs.records.evaluations import NotificationRecord
-from jobs.store import notifications
+from jobs.store import notifications, sending
 
 
 class Outbox:
@@ -12,23 +15,60 @@ class Outbox:
 
     _database: Database
 
+    def due_notifications(self, subject: str | None = None) -> Iterator[tuple[str, str]]:
+        """Id and URL of all that is due now; those with the fewest attempts first.
+
+        Args:
+            subject: only what is told of this.
+        """
+        with self._database.read() as connection:
+            yield from sending.due(connection, subject)
+
     def claim_notification(
-        self, seconds: float, subject: str | None = None
+        self, seconds: float, subject: str | None = None, notification_id: str | None = None
     ) -> NotificationRecord | None:
         """Begin the next attempt to send what is due first; None if nothing is.
 
         Args:
             seconds: until it is due again, if nothing is heard of this attempt.
             subject: only what is told of this.
+            notification_id: only this one.
         """
         with self._database.read() as connection:  # most often, without a write
-            if not notifications.is_due(connection, subject):
+            if not sending.is_due(connection, subject, notification_id):
                 return None
-        return self._database.transact(lambda c: notifications.claim(c, subject, seconds))
+        return self._database.transact(
+            lambda c: sending.claim(c, subject, seconds, notification_id)
+        )
+
+    def put_off_notifications(
+        self,
+        theirs: Callable[[str], bool],
+        error: str,
+        wait_after: Callable[[int], float | None],
+        subject: str | None = None,
+    ) -> int:
+        """Count an attempt in vain for all that is due to some URLs; returns how many there were.
+
+        The last attempt is counted for none: it has to be its own.
+
+        Args:
+            theirs: whether a URL is one of them.
+            wait_after: seconds until the next attempt after so many; None if there is none.
+            subject: only what is told of this.
+        """
+        with self._database.read() as connection:
+            batches = sending.to_put_off(connection, theirs, subject)
+        return sum(
+            self._database.transact(
+                functools.partial(sending.put_off, batch=batch, error=error, wait_after=wait_after)
+            )
+            for batch in batches
+        )
 
     def notification_delivered(self, notification_id: str) -> None:
         """Its URL has taken it."""
-        self._database.transact(lambda c: notifications.delivered(c, notification_id))
+        self._database.transact(lambda c: sending.delivered(c, notification_id))
 
     def notification_not_delivered(
         self, told: NotificationRecord, error: str, again_in: float | None
@@ -42,9 +82,7 @@ class Outbox:
         Returns:
             False if others have gone on with it: then nothing is noted.
         """
-        return self._database.transact(
-            lambda c: notifications.not_delivered(c, told, error, again_in)
-        )
+        return self._database.transact(lambda c: sending.not_delivered(c, told, error, again_in))
 
     def notifications(
         self, about: str | None = None, *, failed: bool = False, limit: int = 50
@@ -73,7 +111,7 @@ class Outbox:
         Raises:
             NotificationNotFound: there is none of that id.
         """
-        return self._database.transact(lambda c: notifications.send_again(c, notification_id))
+        return self._database.transact(lambda c: sending.send_again(c, notification_id))
 
     def prune_notifications(self) -> int:
         """Forget notifications that were dealt with 30 days ago; returns how many."""

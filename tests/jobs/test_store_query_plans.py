@@ -160,9 +160,10 @@ def test_no_statement_reads_a_whole_large_table(crowded: StoreUnderTest) -> None
         (lambda store: store.progress("job_large"), "ix_chunks_running"),
         (lambda store: store.progress("job_large"), "ix_chunks_handed_back"),
         (lambda store: store.claim_notification(60), "ix_notifications_to_send"),
+        (lambda store: list(store.due_notifications()), "ix_notifications_to_send"),
         (lambda store: store.progress("job_told"), NOTIFICATIONS_OF),
     ],
-    ids=["claim", "wake", "requeue", "running", "handed back", "send", "told"],
+    ids=["claim", "wake", "requeue", "running", "handed back", "send", "due", "told"],
 )
 def test_the_index_that_was_made_for_it_is_used(
     crowded: StoreUnderTest, operation: Callable[[Store], object], index: str
