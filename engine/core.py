@@ -167,6 +167,8 @@ class Engine:
             raise duplicate_request(request.request_id)
         self.scheduler.check(request)
         if request.params.grammar is not None and request.task is None:
+            # Whoever is held is queued in the middle of a step, where no request can be refused.
+            self._rules.rules_of(request.params)
             self._grammars.hold(request)
         else:
             self._queue(request)

@@ -67,16 +67,24 @@ def main(read_fd: int, write_fd: int) -> int:
             process="engine",
             level=os.environ.get(LOG_LEVEL_VARIABLE, "info"),
         )
-        return _serve(inbox, writer)
+        engine = _open(inbox, writer)
     except EngineError as error:
         inbox.exit_status = EXIT_REFUSED
         writer.send_bytes(encode(Refused(str(error))))
         return EXIT_REFUSED
     except Exception as error:
-        inbox.exit_status = EXIT_CRASHED
-        log.exception("the engine ends because of an unexpected error")
-        writer.send_bytes(encode(Crashed(f"{type(error).__name__}: {error}")))
-        return EXIT_CRASHED
+        return _crash(inbox, writer, error)
+    try:
+        return _loop(engine, inbox, writer)
+    except Exception as error:  # an engine that was ready refuses nothing: any error is a bug
+        return _crash(inbox, writer, error)
+
+
+def _crash(inbox: _Inbox, writer: Connection, error: Exception) -> int:
+    inbox.exit_status = EXIT_CRASHED
+    log.error("the engine ends because of an unexpected error", exc_info=error)
+    writer.send_bytes(encode(Crashed(f"{type(error).__name__}: {error}")))
+    return EXIT_CRASHED
 
 
 class _Inbox:
@@ -121,7 +129,12 @@ class _Inbox:
             self._messages.put(message)
 
 
-def _serve(inbox: _Inbox, writer: Connection) -> int:
+def _open(inbox: _Inbox, writer: Connection) -> Engine:
+    """The engine that the first message asks for, once it is ready.
+
+    Raises:
+        EngineError: the model or its settings cannot work.
+    """
     start = inbox.get()
     if not isinstance(start, Start):
         raise EngineError(f"the first message must be Start, not {type(start).__name__}")
@@ -145,7 +158,7 @@ def _serve(inbox: _Inbox, writer: Connection) -> int:
             )
         )
     )
-    return _loop(engine, inbox, writer)
+    return engine
 
 
 def _load(config: EngineConfig, writer: Connection) -> Engine:

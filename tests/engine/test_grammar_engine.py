@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core import Engine
+from engine.errors import RequestError
 from engine.grammar.spec import GrammarKind, GrammarSpec
 from engine.request import FinishReason, RequestOutput
 from tests.support.grammars import (
@@ -232,14 +233,34 @@ def test_an_aborted_request_leaves_nothing_behind(engine: Engine) -> None:
 
 
 def test_an_id_is_in_the_engine_once(engine: Engine) -> None:
-    from engine.errors import RequestError
-
     engine.add(ask("twin", regex("a")))
     for grammar in (regex("b"), None):
         with pytest.raises(RequestError, match="'twin' is still in the engine"):
             engine.add(ask("twin", grammar))
     while engine.has_unfinished:
         engine.step()
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"logit_bias": ((1 << 20, 1.0),)}, "logit_bias"),
+        ({"allowed_token_ids": (1 << 20,)}, "allowed_token_ids"),
+        ({"allowed_token_ids": (97,), "bad_words_ids": ((97,),)}, "allowed_token_ids"),
+        ({"bad_words": ("x" * 100,)}, "bad_words"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused_beside_a_grammar_too(
+    byte_level: Path, params: dict[str, Any], field: str
+) -> None:
+    """Before its grammar is compiled: in a step there is nobody to refuse a request to."""
+    engine = engine_of(byte_level)
+    with pytest.raises(RequestError) as refused:
+        engine.add(ask("bad", regex("[ab]{5}"), **params))
+    assert (refused.value.code, refused.value.field) == ("invalid_parameter", field)
+    assert not engine.has_unfinished
+    (output,) = answers(engine, [ask("bad", regex("[ab]{5}"))])
+    assert re.fullmatch("[ab]{5}", output.text)
 
 
 _scalars = st.sampled_from(

@@ -7,13 +7,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.grammar.spec import GrammarKind, GrammarSpec
 from engine.messages import (
     AbortRequests,
     AddRequests,
@@ -41,13 +42,13 @@ PROMPT = tuple(b"A prompt of two blocks and a bit, sixteen tokens each")
 class Process:
     """An engine at the far end of two pipes, its standard error in a file."""
 
-    def __init__(self, log: Path, **env: str) -> None:
+    def __init__(self, log: Path, program: Sequence[str] = ("-m", "engine"), **env: str) -> None:
         engine_in, self_out = os.pipe()
         self_in, engine_out = os.pipe()
         self.log = log
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "engine", str(engine_in), str(engine_out)],
+                [sys.executable, "-P", *program, str(engine_in), str(engine_out)],
                 pass_fds=(engine_in, engine_out), stderr=stderr, env={**os.environ, **env},
             )  # fmt: skip
         os.close(engine_in)
@@ -195,6 +196,20 @@ def test_a_refused_request_is_answered_at_once(engine: Process) -> None:
     assert (report.running, report.stats) == (None, None)
 
 
+def test_a_request_whose_rules_cannot_be_is_answered_beside_a_grammar(engine: Process) -> None:
+    grammar = GrammarSpec(GrammarKind.REGEX, "[ab]{3}")
+    bad = SamplingParams(3, logit_bias=((1 << 20, 1.0),), grammar=grammar)
+    good = SamplingParams(3, grammar=grammar)
+    engine.reports(is_idle)
+    engine.send(AddRequests((Request("bad", PROMPT, bad), Request("good", PROMPT, good))))
+    found = {o.request_id: o for report in engine.reports(is_idle) for o in report.outputs}
+    assert (found["bad"].error_code, found["bad"].error_field) == (
+        "invalid_parameter",
+        "logit_bias",
+    )
+    assert re.fullmatch("[ab]{3}", found["good"].text)
+
+
 def test_samples_and_log_probabilities_come_through_the_pipe(engine: Process) -> None:
     engine.reports(is_idle)
     rules = SamplingParams(8, temperature=1.0, seed=3, ignore_eos=True, logprobs=2)
@@ -259,6 +274,34 @@ def test_what_is_no_message_ends_the_engine_in_words(engine: Process) -> None:
     assert "not a message of the engine's pipe" in crashed.message
     engine.writer.close()  # as the worker does as soon as it sees the end
     assert engine.process.wait(PATIENCE) == 1
+
+
+BROKEN = """
+import sys
+from engine import core, process
+from engine.errors import EngineError
+
+def step(*arguments):
+    raise EngineError("a bug of the scheduler's")
+
+core.Engine.step = step
+sys.exit(process.main(int(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+def test_an_error_of_an_engine_that_was_ready_is_no_refusal(start: Start, tmp_path: Path) -> None:
+    """It would seem to be the model's fault, and its traceback would be nowhere."""
+    process = Process(tmp_path / "log", ("-c", BROKEN))
+    try:
+        process.send(start)
+        assert isinstance(process.receive(), Located)
+        assert isinstance(process.receive(), Ready)
+        process.reports(is_idle)
+        process.send(added(1, 1))
+        assert process.receive() == Crashed("EngineError: a bug of the scheduler's")
+    finally:
+        assert process.close() == 1
+    assert "in step" in process.log.read_text()
 
 
 def test_the_first_token_is_told_once(launch: Callable[..., Process]) -> None:
