@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 
 log = logging.getLogger("pagemill.worker")
 
+LOOK_SECONDS = 0.1
 _SHOWN = 200  # characters of what is said of an entry
 
 
@@ -21,6 +22,15 @@ class Connection(kombu.Connection):  # type: ignore[misc]
     Celery ends its loop at an entry of a queue that is no message, and at a message with headers
     that it cannot work with. A message is only a wake-up, so nothing is lost with one.
     """
+
+    def drain_events(self, **options: Any) -> Any:
+        """Take what comes within so many seconds; without a server no longer than a moment.
+
+        Celery waits for two seconds here, and sees only then whether it is to end.
+        """
+        if options.get("timeout"):
+            options["timeout"] = min(options["timeout"], LOOK_SECONDS)
+        return super().drain_events(**options)
 
     def create_transport(self) -> Any:
         transport = super().create_transport()

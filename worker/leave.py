@@ -60,6 +60,7 @@ class Leave:
         self._consuming = True
         self._watcher.start()
         if self._worker.options.exit_when_done is not None:
+            self._worker.on_finished = self._asker.nudge
             self._asker.start()
 
     def stop(self) -> None:
@@ -122,6 +123,7 @@ class Leave:
         with contextlib.suppress(DatabaseUnavailable):  # of which the heartbeat tells
             if self._worker.store.job(job_id).state.terminal:
                 self._ended.set()
+                self._watcher.nudge()
 
     def _obey(self) -> None:
         self._obeyed = self._signals

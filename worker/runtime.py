@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from engine.messages import Ready
 from jobs import finalize
@@ -42,6 +43,7 @@ class Worker:
     Attributes:
         draining: set once no new chunk may be begun.
         failure: why it cannot go on, if so.
+        on_finished: called when a chunk of it was the last step of something, of its job perhaps.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Worker:
         self.storage = storage
         self.failure: Exception | None = None
         self.draining = threading.Event()
+        self.on_finished: Callable[[], None] = lambda: None
         self._handing_back = threading.Event()
         self._stopped = False
         settings = options.settings
@@ -169,6 +172,7 @@ class Worker:
             return
         if finalize.drive(self.store, self.storage, self.id, lease.job_id):
             self._teller.nudge()
+            self.on_finished()
 
     def _means(self) -> Means:
         assert self._ready is not None

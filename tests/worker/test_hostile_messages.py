@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kombu
 import pytest
+from celery.worker import state
 
 from jobs.database import upgrade
 from jobs.settings import Settings
@@ -19,6 +21,7 @@ from tests.support.deployment import wait_for
 from tests.support.drainer import MODEL, Drainer
 from tests.support.job_store import new_job
 from tests.support.redis_server import RedisServer
+from worker.app import Consumer, stop_consuming
 
 pytestmark = pytest.mark.filterwarnings("ignore::celery.exceptions.CPendingDeprecationWarning")
 
@@ -41,6 +44,27 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
         url = f"sqlite:///{tmp_path}/jobs.db"
         upgrade(url)
         yield Settings(url, redis.url, str(tmp_path), queue="hostile")
+
+
+def test_a_consumer_without_a_broker_looks_often_whether_it_is_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Celery's own loop would look every two seconds."""
+    waited: list[float] = []
+
+    def wait(self: Any, timeout: float) -> None:
+        waited.append(timeout)
+        if len(waited) == 3:
+            stop_consuming()
+        raise TimeoutError
+
+    monkeypatch.setattr(kombu.Connection, "drain_events", wait)
+    settings = Settings.from_env({"PAGEMILL_HOME": "/nowhere"})
+    state.should_stop = None  # of an earlier consumer in this process
+    consumer = Consumer(settings, MODEL, 1, "host:1:x", lambda: None, lambda: None)
+    consumer.run()
+    consumer.close()
+    assert set(waited) == {0.1}
 
 
 def bodies(marker: Path) -> list[tuple[str, str, bytes]]:

@@ -138,6 +138,20 @@ def test_the_end_of_its_job_is_a_reason(leave_of, stops, monkeypatch):
     assert worker.draining.is_set()
 
 
+def test_what_it_has_finished_may_be_its_job(leave_of, stops, monkeypatch):
+    for name in ("ASK_SECONDS", "LOOK_SECONDS"):
+        monkeypatch.setattr(leave_module, name, 3600.0)
+    worker = Stayer(exit_when_done="job_x")
+    leave_of(worker).start()
+    wait_for("the first question", lambda: worker.asked)
+    worker.on_finished()
+    wait_for("another", lambda: worker.asked == 2)
+    assert stops == []
+    worker.state = JobState.COMPLETED
+    worker.on_finished()
+    wait_for("the end", lambda: stops)
+
+
 def test_to_look_for_reasons_asks_nobody(leave_of):
     worker = Stayer(exit_when_done="job_x")
     leave = leave_of(worker)
