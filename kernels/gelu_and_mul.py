@@ -32,8 +32,10 @@ def batch_invariant_gelu_and_mul(gate_up: torch.Tensor, by_tanh: bool) -> torch.
 
     Row by row, as torch has several ways to compute a GELU, and the shape decides which it takes.
     """
-    rows = [gate_up[i : i + 1] for i in range(len(gate_up))]
-    return torch.cat([gelu_and_mul_reference(row, by_tanh) for row in rows])
+    activated = gate_up.new_empty(len(gate_up), gate_up.shape[-1] // 2)
+    for row, out in zip(gate_up.split(1), activated.split(1), strict=True):
+        out.copy_(gelu_and_mul_reference(row, by_tanh))
+    return activated
 
 
 def gelu_and_mul_reference(gate_up: torch.Tensor, by_tanh: bool) -> torch.Tensor:

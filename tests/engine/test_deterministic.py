@@ -12,6 +12,7 @@ from engine.admission import Admission
 from engine.config import EngineConfig
 from engine.core import Engine
 from tests.support.reproducible import Answer, answers, sampled_rows
+from tests.support.tiny_families import build_family
 from tests.support.tiny_model import build_tiny_model
 
 ROWS = sampled_rows(200, most_tokens=12)
@@ -102,3 +103,12 @@ def test_the_real_model() -> None:
     expected = answers(first, rows, 1)
     assert answers(engine_of("smollm2-135m", max_num_batched_tokens=48), rows, 12) == expected
     assert len({answer[0] for answer in expected.values()}) > 6
+
+
+@pytest.mark.parametrize("family", ["llama gelu", "qwen2 gelu", "mistral mixed"])
+def test_prompts_longer_than_a_step(family: str, tmp_path: Path) -> None:
+    """A step of a chunk that is not the last one has no row to go on with after its attention."""
+    build_family(family, tmp_path)
+    rows = sampled_rows(6, most_tokens=4)
+    whole = answers(engine_of(tmp_path, enable_prefix_caching=False), rows, 1)
+    assert answers(engine_of(tmp_path, max_num_batched_tokens=7), rows, 3) == whole
