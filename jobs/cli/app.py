@@ -76,9 +76,9 @@ def pagemill(
 
     \b
     Settings come from the environment:
-      PAGEMILL_DATABASE_URL   where jobs are kept (default: SQLite in the user's data folder)
-      PAGEMILL_STORAGE_URL    folder of inputs and outputs, reached by every worker
-      PAGEMILL_BROKER_URL     Redis that wakes workers (default: none; they look into the database)
+      PAGEMILL_DATABASE_URL  where jobs are kept; SQLite in the user's data folder
+      PAGEMILL_STORAGE_URL   folder of inputs and outputs; all workers reach it
+      PAGEMILL_BROKER_URL    Redis that wakes workers; none: they poll SQL
     """
 
 

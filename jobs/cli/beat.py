@@ -31,7 +31,9 @@ def beat(
         LogLevel, typer.Option(envvar="PAGEMILL_LOG_LEVEL", help="How much is logged.")
     ] = LogLevel.INFO,
 ) -> None:
-    """Look after the jobs of a deployment, with or without workers, until told to leave.
+    """Look after jobs and schedules, with or without workers.
+
+    It goes on until it is told to leave.
 
     What was lost is queued again, overdue jobs expire, jobs whose rows are all in are finished,
     evaluations are driven and URLs are told of what ended, every PAGEMILL_SWEEP_SECONDS; what a
@@ -41,7 +43,8 @@ def beat(
     \b
     Examples:
       pagemill beat
-      pagemill beat --health-file /tmp/beat & pagemill beat --health-file /tmp/beat --check
+      pagemill beat --health-file /tmp/beat
+      pagemill beat --health-file /tmp/beat --check
     """
     if check:
         _check(health_file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u20
 def note(sentence: str) -> None:
     """A hint; it never mixes with the results on stdout."""
     print(visible(sentence), file=sys.stderr, flush=True)
+
+
+def detached(who: str, again: str, end: str | None = None) -> str:
+    """What goes on after Ctrl-C, with the commands to look at it again, and to end it."""
+    lines = [f"Detached; {who} goes on", f"look again:  {again}"]
+    if end is not None:
+        lines.append(f"end it:      {end}")
+    return "\n".join(lines)
 
 
 def say(line: str) -> None:
@@ -79,6 +88,17 @@ def squeezable(text: str) -> Text:
     from rich.text import Text
 
     return Text(visible(text), no_wrap=True, overflow="ellipsis")
+
+
+def packed(parts: Iterable[str], width: int) -> list[str]:
+    """Parts with two spaces between them, in as few lines of that width as hold them whole."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + 2 + len(part) <= width:
+            lines[-1] += f"  {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def keep_whole(made: Table, *names: str) -> None:

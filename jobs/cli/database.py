@@ -23,7 +23,7 @@ commands = typer.Typer(
 
 @commands.command("upgrade")
 def upgrade() -> None:
-    """Make the tables, or bring those of an older pagemill up to date; safe to repeat.
+    """Make the tables, or bring older ones up to date. It may be repeated.
 
     \b
     Example:
@@ -41,7 +41,7 @@ def upgrade() -> None:
 
 @commands.command("check")
 def check(as_json: Json = False) -> None:
-    """Tell whether the database fits this pagemill; ends with 69 if it does not.
+    """Tell whether the database fits this pagemill. Ends with 69 if it does not.
 
     \b
     Example:

@@ -33,7 +33,7 @@ def delete(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove jobs that have ended, with their answers and all other files, for good.
+    """Remove jobs that have ended, with their answers, for good.
 
     A job that has not ended is refused: cancel it first. If one of several jobs is refused, none
     is deleted. Deleting twice does no harm. What was done to a job stays in `pagemill events`.

@@ -38,7 +38,7 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Look at all that pagemill needs on this machine, and say what to do about each fault.
+    """Look for what is wrong on this machine, and say what to do.
 
     Settings, database, clock, workers, broker, storage, GPU and driver, torch, triton, kernels,
     room on the disks, and model files. Whatever hangs is told of after a while. Ends with 0 if

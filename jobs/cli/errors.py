@@ -57,7 +57,7 @@ def errors(
       pagemill errors job_abcdefgh
       pagemill errors job_abcdefgh --code prompt_too_long --limit 100
       pagemill errors job_abcdefgh --json | jq -r '.[].line'
-      pagemill errors job_abcdefgh --json --by-code | jq -r '.[] | [.code, .rows] | @tsv'
+      pagemill errors job_abcdefgh --json --by-code | jq '.[] | [.code, .rows]'
     """
     if by_code and not as_json:
         raise UsageError("--by-code is for --json; for people, errors are grouped in any case")

@@ -48,7 +48,7 @@ def estimate(
     \b
     Examples:
       pagemill estimate prompts.jsonl --model smollm2-135m --max-tokens 64
-      pagemill estimate big.parquet --model ./llama --sample 10000 --json | jq .prompt_tokens
+      pagemill estimate big.parquet --model ./llama --sample 10000 --json
     """
     from jobs import estimates
     from jobs.settings import Settings

@@ -47,7 +47,9 @@ def compare(
     ] = 3,
     as_json: Json = False,
 ) -> None:
-    """Compare two evaluations row by row: how the scores differ, and which rows changed.
+    """Compare two evaluations row by row.
+
+    It tells how the scores differ, and which rows changed.
 
     Rows are pairs if they have the same prompt, target and custom_id, whatever system message
     their jobs have. What is told is the second less the first.

@@ -37,16 +37,18 @@ def run(
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Ask a model the rows of some files, score its answers, and compare them with earlier ones.
+    """Ask a model the rows of some files, and score its answers.
+
+    They are compared with those of earlier runs of the same name.
 
     Ends with 0 if the gate is passed or there is none, 10 if a rule is broken, 11 if too many rows
     have no score, 12 if the evaluation failed. Ctrl-C leaves it resumable (`pagemill eval wait`).
 
     \b
     Examples:
-      pagemill eval run questions.jsonl --model smollm2-135m --scorer exact --max-tokens 16
-      pagemill eval run 'evals/*.parquet' --model ./llama --scorer numeric --slice topic --name math
-      pagemill eval run q.jsonl --model m --scorer f1 --gate 'f1:drop<=0.02,p<0.05' --json
+      pagemill eval run q.jsonl --model smollm2-135m --scorer exact
+      pagemill eval run 'evals/*.parquet' --model m --scorer numeric --name math
+      pagemill eval run q.jsonl --model m --scorer f1 --gate 'f1:drop<=0.02'
     """
     from jobs.evaluation.beginning import begun, series_name
 

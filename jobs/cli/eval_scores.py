@@ -35,12 +35,14 @@ def scores(
         ),
     ] = None,
 ) -> None:
-    """Read the score of each row: what was asked and answered, what was right, and why.
+    """Read the score of each row, with its question and answer.
+
+    It says what was right, too, and why a row has no score.
 
     \b
     Examples:
       pagemill eval scores eval_abcdefgh -o scores.parquet
-      pagemill eval scores eval_abcdefgh | jq -r 'select(."score.exact" == 0) | .answer'
+      pagemill eval scores eval_abcdefgh | jq 'select(."score.exact" == 0)'
     """
     wanted = None if form is None else OutputFormat(form.value)
     target = chosen_target(output, wanted, "--format")

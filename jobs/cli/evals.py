@@ -31,7 +31,7 @@ from jobs.records.evaluations import EvaluationState, Verdict
 commands = typer.Typer(
     cls=Helpful,
     rich_markup_mode=None,
-    help="""Evaluate models: ask them questions, score the answers, compare with earlier runs.
+    help="""Evaluate models: ask, score, compare with earlier runs.
 
     \b
     Example:
@@ -53,12 +53,16 @@ def list_evaluations(
         ),
     ] = None,
     state: Annotated[
-        list[EvaluationState] | None, typer.Option(help="Only those in this state; repeatable.")
+        list[EvaluationState] | None,
+        typer.Option(
+            metavar="STATE",
+            help=f"Only those in this state; repeatable: {', '.join(EvaluationState)}.",
+        ),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List evaluations, newest first, with the value of their first scorer.
+    """List evaluations, newest first, with their first score.
 
     \b
     Examples:
@@ -77,7 +81,7 @@ def list_evaluations(
 
 @commands.command("show")
 def show(evaluation_id: EvaluationId, as_json: Json = False) -> None:
-    """Show an evaluation: where it stands, its scores, and what its gate says.
+    """Show an evaluation: its state, its scores, and its gate.
 
     \b
     Example:
@@ -99,7 +103,7 @@ def wait(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Wait until an evaluation has ended, show its scores, and end as `eval gate` does.
+    """Wait until an evaluation has ended, and end as `eval gate`. Its scores are shown.
 
     Meanwhile its steps are taken here, too, so that no beat is needed; its rows are answered by
     workers. Ctrl-C ends the waiting (130), not the evaluation.
@@ -124,7 +128,7 @@ def bless(
     remove: Annotated[bool, typer.Option("--remove", help="Take a blessing back.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a completed evaluation the baseline that later ones of its name are compared with.
+    """Make a completed evaluation the baseline of its name. Later ones are compared with it.
 
     The last blessing counts. Rules of a gate that are about drops need a baseline.
 
@@ -150,7 +154,7 @@ def bless(
 
 @commands.command("gate")
 def gate(evaluation_id: EvaluationId, as_json: Json = False) -> None:
-    """Tell by the exit code what the gate says of an evaluation that has ended.
+    """Tell by the exit code what the gate of an evaluation says.
 
     0: passed, or no gate was asked for; 10: a rule is broken; 11: too many rows have no score;
     12: it failed or was cancelled, so that there is nothing to judge; 75: it has not ended.

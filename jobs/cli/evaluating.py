@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from jobs.cli.console import note
+from jobs.cli.console import detached, note
 from jobs.cli.deployment import Deployment, tell_of_wait
 from jobs.cli.watching import (
     AWAY_SECONDS,
@@ -247,7 +247,8 @@ class _Telling:
 
 def goes_on(evaluation_id: str) -> str:
     """For one who does not wait any more."""
-    return (
-        f"Not waiting any more; evaluation {evaluation_id} goes on "
-        f"(`pagemill eval cancel {evaluation_id}` ends it)"
+    return detached(
+        f"evaluation {evaluation_id}",
+        f"pagemill eval wait {evaluation_id}",
+        end=f"pagemill eval cancel {evaluation_id}",
     )

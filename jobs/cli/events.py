@@ -16,7 +16,7 @@ def events(job_id: JobId, as_json: Json = False) -> None:
     \b
     Examples:
       pagemill events job_abcdefgh
-      pagemill events job_abcdefgh --json | jq -r '.[] | select(.event == "deleted").actor'
+      pagemill events job_abcdefgh --json | jq '.[] | [.at, .event, .actor]'
     """
     with opened() as deployment:
         found = deployment.store.events(job_id)

@@ -31,7 +31,7 @@ def gc(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove what is kept no longer, and what killed commands left in the storage.
+    """Remove what is kept no longer, and what was left behind.
 
     Workers and beats do the same every hour. Prints a line for each. Jobs and evaluations are kept
     for ever unless PAGEMILL_RETENTION is set, such as to 30d.

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 def list_jobs(
     state: Annotated[
-        list[JobState] | None, typer.Option(help="Only jobs in this state; repeatable.")
+        list[JobState] | None,
+        typer.Option(
+            metavar="STATE",
+            help=f"Only jobs in this state; repeatable: {', '.join(JobState)}.",
+        ),
     ] = None,
     model: Annotated[
         str | None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs import layout
-from jobs.cli.console import note, say
+from jobs.cli.console import detached, note, say
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.log_lines import LogLine, read_log_line
 from jobs.cli.options import JobId, Json
@@ -46,7 +46,7 @@ def logs(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the log of the worker that `pagemill run` started for a job.
+    """Show the log of the worker of a `pagemill run`.
 
     A `pagemill worker` logs to its own standard error instead. Ctrl-C ends the following (130),
     not the job.
@@ -55,7 +55,7 @@ def logs(
     Examples:
       pagemill logs job_abcdefgh --lines 50
       pagemill logs job_abcdefgh --follow
-      pagemill logs job_abcdefgh --json | jq -r 'select(.level == "ERROR").message'
+      pagemill logs job_abcdefgh --json | jq 'select(.level == "ERROR")'
     """
     with opened() as deployment:
         job = deployment.store.job(job_id)
@@ -71,7 +71,8 @@ def logs(
                 _follow(deployment, job, log, as_json)
         except KeyboardInterrupt:
             if follow:
-                note(f"Not following any more; job {job.id} goes on")
+                json_too = " --json" if as_json else ""
+                note(detached(f"job {job.id}", f"pagemill logs {job.id} --follow{json_too}"))
             raise typer.Exit(INTERRUPTED) from None
 
 

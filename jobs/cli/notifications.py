@@ -42,7 +42,7 @@ def notifications(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what is told to URLs, and what became of it; newest first.
+    """List what is told to URLs, and what became of it. The newest is first.
 
     Those that are pending are sent by `pagemill beat` and by the workers. Of a URL only the host
     is shown. With --send-again it ends with 0 if the URL took it, and with 1 if not.

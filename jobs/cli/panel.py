@@ -13,6 +13,7 @@ from jobs.cli.console import (
     console,
     duration,
     one_line,
+    packed,
     plural,
     squeezable,
 )
@@ -22,6 +23,7 @@ from jobs.cli.shapes import cached_share, shown_state, unanswered
 from jobs.cli.watching import Display, Pace, Speed, progress_display
 from jobs.cli.workers import PANEL_COLUMNS, workers_table
 from jobs.errors import DatabaseUnavailable
+from jobs.states import JobState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,7 +38,11 @@ _BAR_WIDTH = 20
 
 @contextlib.contextmanager
 def panel_display(deployment: Deployment) -> Iterator[Display]:
-    """A panel on stderr that is drawn anew; where there is no such terminal, lines."""
+    """A panel on stderr that is drawn anew; where there is no such terminal, lines.
+
+    At the end it is taken away, as what is printed then says more. Whoever leaves before, by
+    Ctrl-C or by an error, keeps the last of it.
+    """
     shown = console(sys.stderr)
     if not shown.is_terminal or shown.is_dumb_terminal:
         with progress_display() as display:
@@ -53,7 +59,11 @@ def panel_display(deployment: Deployment) -> Iterator[Display]:
             drawn = panel(progress, *pace_now, workers(progress), shown.width)
             live.update(drawn, refresh=True)
 
-        yield show
+        try:
+            yield show
+        except BaseException:
+            live.transient = False
+            raise
 
 
 def panel(
@@ -74,17 +84,17 @@ def panel(
     from rich.console import Group
 
     job = progress.job
-    name = f"  {one_line(job.name)}" if job.name else ""
+    name = [one_line(job.name)] if job.name else []
     waits = [f"waits for {one_line(job.waiting_for)}"] if job.waiting_for else []
     lines = [
-        _pace_line(progress, speed, left),
+        *packed(_pace(progress, speed, left), width),
         f"chunks: {progress.chunks_done:,} of {job.chunks_total:,} done, "
         f"{progress.chunks_running:,} running",
         *filter(None, [device_sentence(progress.counts, progress.device)]),
         *waits,
     ]
     return Group(
-        squeezable(f"{job.id}{name}  {shown_state(job)}  {job.model}"),
+        *map(squeezable, packed([job.id, *name, shown_state(job), job.model], width)),
         _rows(progress),
         *map(squeezable, lines),
         *_workers(workers, progress.now, width),
@@ -106,10 +116,10 @@ def _rows(progress: JobProgress) -> Table:
     return grid
 
 
-def _pace_line(progress: JobProgress, speed: float | None, left: timedelta | None) -> str:
+def _pace(progress: JobProgress, speed: float | None, left: timedelta | None) -> list[str]:
     job, counts = progress.job, progress.counts
     parts = []
-    if speed is not None:
+    if speed is not None and job.state is not JobState.QUEUED:
         parts.append(f"{speed:,.0f} tokens/s")
     if counts.prompt_tokens:
         parts.append(f"prefix cache {cached_share(counts):.0%}")
@@ -120,7 +130,7 @@ def _pace_line(progress: JobProgress, speed: float | None, left: timedelta | Non
     if job.deadline_at is not None:
         until = (job.deadline_at - progress.now).total_seconds()
         parts.append(f"deadline in {duration(until)}" if until > 0 else "the deadline has passed")
-    return "  ".join(parts) or "not begun"
+    return parts or ["not begun"]
 
 
 def _workers(

@@ -10,7 +10,7 @@ from jobs.cli.worker import worker_hint
 
 
 def pause(job_id: JobId, as_json: Json = False) -> None:
-    """Let a job wait: none of its rows is begun, and workers hand back those that they hold.
+    """Let a job wait. None of its rows is begun, and workers hand back those that they hold.
 
     What was answered is kept. The deadline goes on, and `cancel` ends a paused job, too. Pausing
     twice does no harm.

@@ -36,7 +36,7 @@ def pull(
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Bring a model to this machine, so that workers find it, even offline. Prints its folder.
+    """Bring a model to this machine. Workers find it there, even offline. Prints its folder.
 
     Only what would be loaded is fetched: configuration, tokenizer, and weights as safetensors. What
     was interrupted goes on where it stopped. HF_TOKEN opens gated and private models.
@@ -45,7 +45,7 @@ def pull(
     Examples:
       pagemill pull HuggingFaceTB/SmolLM2-135M-Instruct
       pagemill pull smollm2-135m
-      pagemill worker --model "$(pagemill pull Qwen/Qwen2.5-0.5B-Instruct --revision main)"
+      pagemill worker --model "$(pagemill pull owner/name --revision v2)"
     """
     try:
         with _bar() as show:

@@ -73,7 +73,9 @@ def report(
     ] = 50,
     as_json: Json = False,
 ) -> None:
-    """Make one page of HTML of a series of evaluations: scores, their course, rows that changed.
+    """Make one page of HTML of a series of evaluations.
+
+    It has the scores, their course, and the rows that changed.
 
     \b
     Examples:

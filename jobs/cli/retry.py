@@ -10,7 +10,7 @@ from jobs.cli.worker import worker_hint
 
 
 def retry(job_id: JobId, as_json: Json = False) -> None:
-    """Answer the rows again that got no answer, as a new version; prints the job's id.
+    """Answer the rows again that got no answer, as a new version. Prints the job's id.
 
     Rows that were refused at submit would be refused again: mend them in the file and submit it
     again. The versions published so far stay as they are.

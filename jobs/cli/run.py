@@ -56,15 +56,15 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Submit a file, answer it with a worker of our own, and wait until it is done.
+    """Submit a file, answer it here, and wait until it is done.
 
-    Ends as `wait` does. Ctrl-C finishes the chunks that are being worked on and leaves the job
-    resumable; a second Ctrl-C leaves at once.
+    A worker of our own answers it. Ends as `wait` does. Ctrl-C finishes the chunks that are being
+    worked on and leaves the job resumable; a second Ctrl-C leaves at once.
 
     \b
     Examples:
       pagemill run prompts.jsonl --model smollm2-135m
-      pagemill run reviews.parquet --model ./llama --prompt-column review -o answers.parquet
+      pagemill run reviews.parquet --model ./llama -o answers.parquet
     """
     target = None if output is None else chosen_target(output, output_format, "--output-format")
     if target is not None:

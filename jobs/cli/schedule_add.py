@@ -89,16 +89,16 @@ def add(
     *,
     options: EvaluationOptions,
 ) -> None:
-    """Evaluate a model at times: what `eval run` does at once, whenever a time has come.
+    """Evaluate a model at times, as `eval run` does at once.
 
     All of it is tried now, but for the model: the rows are read, and options that cannot work
     are refused. What is due is begun by `pagemill beat` and by every worker.
 
     \b
     Examples:
-      pagemill schedule add nightly 'evals/*.parquet' --cron '0 2 * * *' --model m --scorer exact
-      pagemill schedule add weekly --spec math.json --cron '0 5 * * MON' --timezone Europe/Berlin
-      pagemill schedule add hourly --input q.jsonl --cron @hourly --model smollm2-135m --scorer f1
+      pagemill schedule add nightly q.jsonl --cron @daily --model m --scorer f1
+      pagemill schedule add weekly --spec math.json --cron '0 5 * * MON'
+      pagemill schedule add hourly --spec math.json --cron @hourly --catch-up skip
     """
     from jobs.evaluation.dataset import describe
     from jobs.ids import new_id

@@ -33,7 +33,7 @@ commands = typer.Typer(
 
     \b
     Example:
-      pagemill schedule add nightly 'evals/*.parquet' --cron '0 2 * * *' --model m --scorer exact
+      pagemill schedule add nightly q.jsonl --cron @daily --model m --scorer f1
     """,
 )
 commands.command("add")(add)
@@ -48,7 +48,7 @@ Name = Annotated[
 
 @commands.command("list")
 def list_schedules(as_json: Json = False) -> None:
-    """List schedules: when each is due next, there and here, and how its last evaluation ended.
+    """List schedules, with their next time and how the last one ended.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def list_schedules(as_json: Json = False) -> None:
 
 @commands.command("show")
 def show(name: Name, as_json: Json = False) -> None:
-    """Show a schedule: what it asks, its next times, and its last evaluations.
+    """Show what a schedule asks, its next times, and its last runs.
 
     \b
     Example:
@@ -100,7 +100,7 @@ def pause(name: Name, as_json: Json = False) -> None:
 
 @commands.command("resume")
 def resume(name: Name, as_json: Json = False) -> None:
-    """Let a paused schedule go on with its next time; those that passed are not caught up.
+    """Let a paused schedule go on with its next time. Those that passed are not caught up.
 
     \b
     Example:

@@ -32,7 +32,7 @@ def shell_init(
         Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)
     ],
 ) -> None:
-    """Print a function that makes `jobs submit FILE` work at a shell's prompt.
+    """Print a function that lets a shell know the name `jobs`.
 
     There `jobs` is a builtin of the shell. The function hands the commands of this program to
     it, with --help and --version, and everything else (`jobs`, `jobs -l`, `jobs %1`) to the

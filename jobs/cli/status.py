@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.cli.console import note, say
+from jobs.cli.console import detached, note, say
 from jobs.cli.deployment import opened
 from jobs.cli.device_use import device_use
 from jobs.cli.notifications import fate
@@ -60,7 +60,8 @@ def status(
                     display = telling_why_it_waits(deployment, display)
                     progress = follow(deployment, job_id, display) or progress
             except KeyboardInterrupt:
-                note(f"Not watching any more; job {job_id} goes on")
+                json_too = " --json" if as_json else ""
+                note(detached(f"job {job_id}", f"pagemill status {job_id} --watch{json_too}"))
                 raise typer.Exit(INTERRUPTED) from None
         if as_json:
             print(json.dumps(progress_json(progress, storage)))

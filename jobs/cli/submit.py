@@ -11,12 +11,14 @@ from jobs.cli.worker import worker_hint
 
 @with_groups
 def submit(options: SubmitOptions) -> None:
-    """Queue a file of prompts; prints the job's id, and nothing else, on stdout.
+    """Queue a file of prompts, and print the id of the job.
+
+    Nothing else goes to stdout.
 
     \b
     Examples:
       pagemill submit prompts.jsonl --model smollm2-135m
-      pagemill submit reviews.parquet --model ./llama --prompt-column review --max-tokens 64
+      pagemill submit reviews.parquet --model ./llama --prompt-column review
       zcat big.jsonl.gz | pagemill submit - --model smollm2-135m --deadline 8h
     """
     with opened(create=True) as deployment:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs.cli.answers import columns_of, shown_answer
-from jobs.cli.console import note, one_line, plural, say
+from jobs.cli.console import detached, note, one_line, plural, say
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import JobId, Json
 from jobs.cli.watching import Display, follow, telling_why_it_waits
@@ -36,11 +36,12 @@ def tail(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Follow the rows of a job as they finish, until it has ended. In no particular order.
+    """Follow the rows of a job as they finish, to its end.
 
-    A line a row: its number, custom_id, finish reason, tokens and the start of the answer, or the
-    error. With --json, each row as in `pagemill results`. Rows that were refused at submit are not
-    among them (`pagemill errors` lists them). Ctrl-C ends the watching (130), not the job.
+    They come in no particular order. A line a row: its number, custom_id, finish reason, tokens and
+    the start of the answer, or the error. With --json, each row as in `pagemill results`. Rows that
+    were refused at submit are not among them (`pagemill errors` lists them). Ctrl-C ends the
+    watching (130), not the job.
 
     \b
     Examples:
@@ -64,7 +65,8 @@ def tail(
             ended = follow(deployment, job.id, _displaying(deployment, printing))
             printing.print(rows.last())
         except KeyboardInterrupt:
-            note(f"Not following any more; job {job.id} goes on")
+            json_too = " --json" if as_json else ""
+            note(detached(f"job {job.id}", f"pagemill tail {job.id}{json_too}"))
             raise typer.Exit(INTERRUPTED) from None
     assert ended is not None  # there is no timeout
     note(f"job {job.id} has ended ({ended.job.state}); {plural(printing.printed, 'row')} shown")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jobs.cli.console import note
+from jobs.cli.console import detached, note
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import JobId, Json
 from jobs.cli.shapes import exit_code, print_status, summary
@@ -39,7 +39,7 @@ def wait(
 
     \b
     Examples:
-      pagemill wait job_abcdefgh && pagemill results job_abcdefgh -o answers.parquet
+      pagemill wait job_abcdefgh && pagemill results job_abcdefgh -o a.parquet
       pagemill wait job_abcdefgh --no-exit-status --timeout 3600
       pagemill wait job_abcdefgh --json | jq .device
     """
@@ -51,7 +51,11 @@ def wait(
                     deployment, job_id, telling_why_it_waits(deployment, display), timeout
                 )
         except KeyboardInterrupt:
-            note(f"Not waiting any more; job {job_id} goes on (`pagemill cancel {job_id}` ends it)")
+            note(
+                detached(
+                    f"job {job_id}", f"pagemill wait {job_id}", end=f"pagemill cancel {job_id}"
+                )
+            )
             raise typer.Exit(INTERRUPTED) from None
         if ended is not None:
             deployment.tell_urls(ended.job)

@@ -32,6 +32,9 @@ _PACE_SECONDS = 60.0  # that the time left is reckoned from
 _TELLING_SHARE = 0.1
 _TELLING_ROWS = (3, 1000)
 
+_BAR_WIDTH = 10
+_BESIDE_LINE = _BAR_WIDTH + len(" ") + len(" 0:00:00")  # the bar, and the time so far
+
 Display = Callable[["JobProgress"], None]
 
 
@@ -196,24 +199,39 @@ class Pace:
         return (now - first) * max(0, job.total_rows - rows) / finished
 
 
-def progress_line(progress: JobProgress, speed: float | None, left: timedelta | None = None) -> str:
+def progress_line(
+    progress: JobProgress,
+    speed: float | None,
+    left: timedelta | None = None,
+    width: int | None = None,
+) -> str:
     """`in_progress  12/60 rows answered  2 errors  85 tokens/s  prefix cache 83%  about 34 s left`.
 
     As long as no worker is ready, it ends with what the start of one is at.
+
+    Args:
+        width: where there is no room for all of it, what matters least is left out.
     """
     counts, job = progress.counts, progress.job
-    parts = [shown_state(job), f"{counts.completed:,}/{job.total_rows:,} rows answered"]
+    # What matters most has the highest number: how long it takes, and what is wrong.
+    parts = [(2, shown_state(job)), (3, f"{counts.completed:,}/{job.total_rows:,} rows answered")]
     if without := unanswered(counts):
-        parts.append(plural(without, "error"))
+        parts.append((4, plural(without, "error")))
     if speed is not None and job.state is JobState.IN_PROGRESS:
-        parts.append(f"{speed:,.0f} tokens/s")
+        parts.append((1, f"{speed:,.0f} tokens/s"))
     if counts.prompt_tokens:
-        parts.append(f"prefix cache {cached_share(counts):.0%}")
+        parts.append((0, f"prefix cache {cached_share(counts):.0%}"))
     if left is not None:
-        parts.append(f"about {duration(left.total_seconds())} left")
+        parts.append((5, f"about {duration(left.total_seconds())} left"))
     if progress.starting is not None:
-        parts.append(f"a worker starts: {one_line(progress.starting)}")
-    return "  ".join(parts)
+        parts.append((6, f"a worker starts: {one_line(progress.starting)}"))
+    while width is not None and len(parts) > 1 and len(_joined(parts)) > width:
+        parts.remove(min(parts))
+    return _joined(parts)
+
+
+def _joined(parts: list[tuple[int, str]]) -> str:
+    return "  ".join(text for _, text in parts)
 
 
 @contextlib.contextmanager
@@ -228,10 +246,10 @@ def progress_display() -> Iterator[Display]:
 def _bar() -> Iterator[Display]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    speed, pace = Speed(), Pace()
+    speed, pace, shown = Speed(), Pace(), console(sys.stderr)
     with Progress(
-        BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-        console=console(sys.stderr),
+        BarColumn(_BAR_WIDTH), TextColumn("{task.description}"), TimeElapsedColumn(),
+        console=shown,
     ) as bar:  # fmt: skip
         task = bar.add_task("", total=None)
 
@@ -240,7 +258,9 @@ def _bar() -> Iterator[Display]:
                 task,
                 total=max(1, progress.job.total_rows),
                 completed=progress.counts.rows,
-                description=progress_line(progress, speed.of(progress), pace.left(progress)),
+                description=progress_line(
+                    progress, speed.of(progress), pace.left(progress), shown.width - _BESIDE_LINE
+                ),
             )
 
         yield show

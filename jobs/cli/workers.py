@@ -41,7 +41,7 @@ def workers(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the workers that are alive, the oldest first, and how busy they are.
+    """List the workers that are alive, and how busy they are.
 
     A narrow terminal gets fewer columns.
 

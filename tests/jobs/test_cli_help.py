@@ -91,6 +91,21 @@ def test_every_option_and_command_says_what_it_is(path: tuple[str, ...]) -> None
 
 
 @quick
+@pytest.mark.parametrize("path", list(commands()), ids=lambda path: " ".join(path) or "pagemill")
+def test_nothing_is_cut_or_too_long_for_80_columns(
+    path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a list of commands, a sentence that has no room would end with an ellipsis."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    out, _ = run_here(*path, "--help")
+
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+    listed = out.partition("\nCommands:\n")[2]
+    assert [line for line in listed.splitlines() if "..." in line or "…" in line] == []
+
+
+@quick
 def test_an_example_that_is_wrong_would_be_found() -> None:
     assert examples("  Example:\n    pagemill list\n    x | pagemill wait a\n\nOptions:\n") == [
         "pagemill list", "x | pagemill wait a",

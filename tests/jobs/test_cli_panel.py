@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import io
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
 import termios
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,7 +24,7 @@ import pytest
 from jobs import finalize
 from jobs.cli.console import console
 from jobs.cli.panel import panel
-from jobs.cli.watching import Pace
+from jobs.cli.watching import Pace, progress_line
 from jobs.records import (
     Counts,
     DeviceTime,
@@ -137,9 +140,10 @@ def test_a_panel_fits_the_terminal(width: int) -> None:
     lines = drawn(progress(waiting_for="a disk " * 30), 85.4, timedelta(days=1), many, width=width)
 
     assert all(len(line) <= width for line in lines)
-    assert len(lines) == 5 + 1 + 10 + 1
-    assert ("preempted" in lines[5]) == (width > 60)
-    assert all(" 200/56 " in line and " 25% " in line for line in lines[6:16])
+    pace_lines = 1 if width == 120 else 2
+    assert len(lines) == 4 + pace_lines + 1 + 10 + 1
+    assert ("preempted" in lines[-12]) == (width > 60)
+    assert all(" 200/56 " in line and " 25% " in line for line in lines[-11:-1])
     assert lines[-1].startswith("and 2 more workers")
 
 
@@ -171,11 +175,48 @@ def test_the_first_rows_tell_nothing_of_the_time_left(total: int, few: int, enou
     assert left == timedelta(seconds=30) * (total - enough) / enough
 
 
-def test_on_a_terminal_the_panel_is_drawn_and_taken_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
-) -> None:
-    cli = CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
-    job_id = cli.submit({"prompt": "a"}, {"prompt": "b"})
+@quick
+def test_no_number_is_lost_where_a_line_is_too_narrow() -> None:
+    """Lines go on below rather than be cut."""
+    named = progress(name="a nightly run of many words")
+
+    lines = drawn(named, 85.4, timedelta(seconds=150), [], width=60)
+
+    assert lines[0] == "job_a  a nightly run of many words  in_progress  m"
+    assert lines[1].endswith("30%  58 of 200 rows answered, 2 errors")
+    assert lines[2:4] == [
+        "85 tokens/s  prefix cache 50%  for 1 min 5 s",
+        "about 2 min 30 s left  deadline in 1 h 58 min",
+    ]
+    assert drawn(named, None, None, [], width=30)[:2] == ["job_a", "a nightly run of many words"]
+
+
+@quick
+def test_a_job_that_is_not_begun_has_no_speed() -> None:
+    waiting = progress(0, state=JobState.QUEUED, started_at=None, deadline_at=None)
+    empty = dataclasses.replace(waiting, counts=Counts())
+
+    assert drawn(empty, 0.0, None, [])[2] == "not begun"
+
+
+@dataclasses.dataclass
+class Watching:
+    """A command on a terminal of 100 columns."""
+
+    process: subprocess.Popen[str]
+    seen: bytearray
+
+    def until(self, text: bytes) -> None:
+        deadline = time.monotonic() + 60
+        while text not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            assert self.process.poll() is None, self.seen
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def on_a_terminal(*arguments: str) -> Iterator[Watching]:
+    """Run a command whose stderr is a terminal, and read all that goes there."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 100, 0, 0))
     env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
@@ -189,32 +230,84 @@ def test_on_a_terminal_the_panel_is_drawn_and_taken_away(
                 return
             seen.extend(data)
 
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "jobs", *arguments],
+        stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=env, text=True,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            yield Watching(process, seen)
+        finally:
+            process.kill()
+            reader.join(10)
+            os.close(ours)
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
+    return CommandLine(tmp_path / "home", monkeypatch).with_tables(migrated_sqlite)
+
+
+def test_on_a_terminal_the_panel_is_drawn_and_taken_away(cli: CommandLine) -> None:
+    job_id = cli.submit({"prompt": "a"}, {"prompt": "b"})
     with cli.store() as store:
         store.register_worker("gpu-7:4711:0f", MODEL, 4, "0.1.0", BUSY)
         played = PlayedJob(store, cli.storage, job_id)
         lease = played.claim("gpu-7:4711:0f")
-        with subprocess.Popen(
-            [sys.executable, "-P", "-m", "jobs", "status", "--watch", job_id],
-            stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=env, text=True,
-        ) as process:  # fmt: skip
-            os.close(theirs)
-            reader = threading.Thread(target=read)
-            reader.start()
-            deadline = time.monotonic() + 60
-            while b"preempted" not in seen:
-                assert time.monotonic() < deadline, seen
-                assert process.poll() is None, seen
-                time.sleep(0.05)
+        with on_a_terminal("status", "--watch", job_id) as watching:
+            watching.until(b"preempted")
             played.finish(lease)
             finalize.drive(store, cli.storage, "worker")
-            out, _ = process.communicate(timeout=60)
-            reader.join(10)
-    os.close(ours)
+            out, _ = watching.process.communicate(timeout=60)
+    seen = watching.seen
 
     text = plain(seen.decode())
     assert re.search(r"gpu-7:4711:0f +ready +3/4 +200/56 +25% +4,321 +91% +1,234", text)
     assert "0%  0 of 2 rows answered" in text
     assert b"\x1b[1A" in seen  # drawn over
-    assert process.returncode == 0
+    assert b"\x1b[2K" in seen[seen.rindex(b"preempted") :]  # and taken away
+    assert watching.process.returncode == 0
     assert re.search(r"^state +completed$", out, re.MULTILINE)
     assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("command", "last"),
+    [
+        (["status", "--watch"], b"no worker of this model is alive"),
+        (["wait"], b"0/2 rows answered"),
+    ],
+)
+def test_ctrl_c_leaves_the_last_state_on_the_terminal(
+    cli: CommandLine, command: list[str], last: bytes
+) -> None:
+    job_id = cli.submit({"prompt": "a"}, {"prompt": "b"})
+
+    with on_a_terminal(*command, job_id) as watching:
+        watching.until(last)
+        watching.process.send_signal(signal.SIGINT)
+        out, _ = watching.process.communicate(timeout=60)
+    seen = watching.seen
+
+    assert watching.process.returncode == 130
+    assert out == ""
+    rest = bytes(seen[seen.rindex(last) :])
+    assert b"\x1b[1A" not in rest  # the cursor never goes back to it
+    assert f"Detached; job {job_id} goes on" in plain(rest.decode())
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_the_bar_keeps_what_matters_most_on_a_narrow_terminal(columns: int) -> None:
+    here = progress(100, 30, state=JobState.IN_PROGRESS)
+
+    line = progress_line(here, 85.4, timedelta(seconds=30), columns - 19)
+
+    assert line.endswith("2 errors  about 30 s left")
+    assert len(line) <= columns - 19
+    assert ("98/200 rows answered" in line) == (columns == 80)
+    starting = dataclasses.replace(here, starting="loading weights 60%, about 12 s left")
+    assert progress_line(starting, None, None, 20) == (
+        "a worker starts: loading weights 60%, about 12 s left"
+    )

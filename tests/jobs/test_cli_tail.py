@@ -270,14 +270,17 @@ def test_a_log_that_cannot_be_read(cli: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["status", "--watch"], "Not watching any more; job {} goes on"),
-        (["status", "--watch", "--json"], "Not watching any more; job {} goes on"),
-        (["wait"], "Not waiting any more; job {} goes on (`pagemill cancel {}` ends it)"),
-        (["tail"], "Not following any more; job {} goes on"),
-        (["logs", "--follow"], "Not following any more; job {} goes on"),
+        (["status", "--watch"], ["look again:  pagemill status {} --watch"]),
+        (["status", "--watch", "--json"], ["look again:  pagemill status {} --watch --json"]),
+        (["wait"], ["look again:  pagemill wait {}", "end it:      pagemill cancel {}"]),
+        (["tail"], ["look again:  pagemill tail {}"]),
+        (["tail", "--json"], ["look again:  pagemill tail {} --json"]),
+        (["logs", "--follow"], ["look again:  pagemill logs {} --follow"]),
     ],
 )
-def test_ctrl_c_detaches_and_says_so(cli: CommandLine, command: list[str], said: str) -> None:
+def test_ctrl_c_detaches_and_says_how_to_look_again(
+    cli: CommandLine, command: list[str], said: list[str]
+) -> None:
     job_id = cli.submit({"prompt": "a"})
     program = (
         "import sys, time, jobs.cli.watching, jobs.cli.logs\n"
@@ -302,6 +305,7 @@ def test_ctrl_c_detaches_and_says_so(cli: CommandLine, command: list[str], said:
         err += process.communicate(timeout=120)[1]
 
     assert process.returncode == 130, err
-    assert err.splitlines()[-1] == said.replace("{}", job_id)
+    lines = ["Detached; job {} goes on", *said]
+    assert err.splitlines()[-len(lines) :] == [line.replace("{}", job_id) for line in lines]
     assert "Traceback" not in err
     assert cli.json("status", job_id)["state"] == "queued"
