@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 PATIENCE_SECONDS = 10.0  # with a client that sends or takes nothing
+_LOOK_SECONDS = 0.1  # how quickly it ends
 
 
 class MetricsServer:
@@ -56,7 +57,7 @@ class MetricsServer:
             ) from None
         self._server.set_app(self._answer)
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="metrics", daemon=True
+            target=self._server.serve_forever, args=(_LOOK_SECONDS,), name="metrics", daemon=True
         )
 
     @property

@@ -172,13 +172,12 @@ def test_python_has_the_options_of_the_command_line() -> None:
     assert set(evaluating) - set(get_type_hints(EngineArguments)) == asked | ours
 
 
-def test_type_checkers_see_all_of_it(tmp_path: Path) -> None:
+def test_type_checkers_see_all_of_it() -> None:
+    """With what `make types` found out of the packages, which takes long."""
     example = Path(__file__).with_name("typed_example.py")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent",
-         "--cache-dir", str(tmp_path), str(example)],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "mypy", str(example)], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -38,12 +38,10 @@ def data_set(deployment: Deployment, *targets: str) -> Path:
 
 
 def greedy(deployment: Deployment, model: Path) -> list[str]:
-    """What the model says when it takes the likeliest tokens."""
-    path = deployment.home / "asked.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in ASKED))
-    deployment.cli("run", str(path), "--model", str(model), "--temperature", "0", *ENGINE)
-    (job,) = json.loads(deployment.cli("list", "--json").stdout)
-    return [row["text"] for row in deployment.results(job["id"])]
+    """What the model says when it takes the likeliest tokens; a worker must be there."""
+    job = deployment.submit(ASKED, model, "--temperature", "0")
+    deployment.cli("wait", job)
+    return [row["text"] for row in deployment.results(job)]
 
 
 def spec(rows: Path, model: Path, temperature: float) -> dict[str, Any]:
@@ -93,10 +91,10 @@ def next_evaluation(database: Database, spec: dict[str, Any]) -> EvaluationRecor
 def test_a_worker_alone_takes_a_schedule_to_its_gate(
     deployment: Deployment, tiny_model: Path
 ) -> None:
-    rows = data_set(deployment, *greedy(deployment, tiny_model))
     database = Database(deployment.settings.database_url)
     try:
         with deployment.worker(tiny_model, *ENGINE):
+            rows = data_set(deployment, *greedy(deployment, tiny_model))
             first = next_evaluation(database, spec(rows, tiny_model, 0.0))
             assert (first.verdict, first.error_message) == ("ungated", None)
             assert Store(database).evaluation_scores(first.id)[0].value == pytest.approx(1, abs=0.1)

@@ -1,6 +1,6 @@
 """`kill -9` at random moments, and servers that fail: each row comes once, and unchanged.
 
-`make test` kills ten times on each database, `make chaos` as often as CHAOS_KILLS says.
+`make test` kills six times on each database, `make chaos` as often as CHAOS_KILLS says.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.storm import Local, Servers, Storm, placed
 
-FEW = 10
+FEW = 6
 MANY = int(os.environ.get("CHAOS_KILLS", "152"))
 
 PLACES = pytest.mark.parametrize("place", [Local.name, Servers.name])

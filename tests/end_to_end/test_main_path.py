@@ -106,25 +106,30 @@ def test_stdin_and_a_system_prompt(deployment, tiny_model):
 
 @on_each_backend
 def test_two_workers_share_a_job(deployment, tiny_model):
+    """It goes on when both are there: one alone might be done before the other has started."""
     job = deployment.submit(
-        questions(200, max_tokens=60, ignore_eos=True), tiny_model, "--chunk-rows", "8"
+        questions(120, max_tokens=60, ignore_eos=True), tiny_model, "--chunk-rows", "8"
     )
+    deployment.cli("pause", job)
     options = (*ENGINE, "--exit-when-done", job, "--concurrency", "1")
     with (
         deployment.worker(tiny_model, *options) as one,
         deployment.worker(tiny_model, *options) as other,
     ):
+        for worker in (one, other):
+            wait_for("a worker", lambda worker=worker: "ready for chunks" in worker.logged())
+        deployment.cli("resume", job)
         deployment.cli("wait", job)
         assert (one.wait(), other.wait()) == (0, 0)
         assert "done" in one.logged()
         assert "done" in other.logged()
-    assert [r["row_index"] for r in deployment.results(job)] == list(range(200))
+    assert [r["row_index"] for r in deployment.results(job)] == list(range(120))
 
 
 @on_opposites
 def test_cancel_publishes_what_was_answered_and_retry_answers_the_rest(deployment, tiny_model):
     job = deployment.submit(
-        questions(60, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "16"
+        questions(30, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "8"
     )
     with deployment.worker(tiny_model, *SLOW, "--concurrency", "2") as worker:
         wait_for("some answers", lambda: deployment.completed(job) >= 4)
@@ -134,16 +139,16 @@ def test_cancel_publishes_what_was_answered_and_retry_answers_the_rest(deploymen
         done = deployment.cli("wait", job, expect=2)
         assert "cancelled" in done.stderr
         first = deployment.results(job)
-        assert [r["row_index"] for r in first] == list(range(60))
+        assert [r["row_index"] for r in first] == list(range(30))
         answered = {r["row_index"]: r["text"] for r in first if r["error"] is None}
         assert {r["row_index"] for r in partial} <= answered.keys()
-        assert 0 < len(answered) < 60
+        assert 0 < len(answered) < 30
         assert {r["error"]["code"] for r in first if r["error"]} == {"cancelled"}
 
         deployment.cli("retry", job)
         deployment.cli("wait", job)
         second = deployment.results(job)
-        assert [r["row_index"] for r in second] == list(range(60))
+        assert [r["row_index"] for r in second] == list(range(30))
         assert all(r["error"] is None for r in second)
         assert {r["row_index"]: r["text"] for r in second}.items() >= answered.items()
         assert deployment.results(job, "--version", "1") == first  # a version never changes
@@ -166,7 +171,7 @@ def test_a_job_without_any_worker_can_be_cancelled(deployment, tiny_model):
 )
 def test_the_first_signal_drains(deployment, tiny_model, number):
     job = deployment.submit(
-        questions(60, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "20"
+        questions(30, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "10"
     )
     with deployment.worker(tiny_model, *SLOW, "--concurrency", "1") as worker:
         wait_for("some answers", lambda: deployment.completed(job) >= 4)
@@ -175,13 +180,13 @@ def test_the_first_signal_drains(deployment, tiny_model, number):
         assert "draining" in worker.logged()
     status = deployment.status(job)
     assert status["state"] == "in_progress"
-    assert status["rows"]["completed"] in (20, 40)  # whole chunks
+    assert status["rows"]["completed"] in (10, 20)  # whole chunks
 
 
 @on_opposites
 def test_the_second_signal_hands_back_and_nothing_is_computed_twice(deployment, tiny_model):
     job = deployment.submit(
-        questions(60, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "60"
+        questions(30, max_tokens=200, ignore_eos=True), tiny_model, "--chunk-rows", "30"
     )
     with deployment.worker(tiny_model, *SLOW) as worker:
         wait_for("some answers", lambda: deployment.completed(job) >= 8)
@@ -195,7 +200,7 @@ def test_the_second_signal_hands_back_and_nothing_is_computed_twice(deployment, 
         assert worker.wait() == 0
         assert "finished rows adopted" in worker.logged()
     found = deployment.results(job)
-    assert [r["row_index"] for r in found] == list(range(60))
+    assert [r["row_index"] for r in found] == list(range(30))
     assert all(r["completion_tokens"] == 200 for r in found)
 
 
@@ -207,7 +212,7 @@ def test_run_starts_a_killed_worker_again(deployment, tiny_model):
 
     path = deployment.home / "prompts.jsonl"
     path.write_text(
-        "\n".join(json.dumps(r) for r in questions(40, max_tokens=200, ignore_eos=True))
+        "\n".join(json.dumps(r) for r in questions(20, max_tokens=200, ignore_eos=True))
     )
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "jobs", "run", str(path), "--model", str(tiny_model), *SLOW],
@@ -225,7 +230,7 @@ def test_run_starts_a_killed_worker_again(deployment, tiny_model):
         stdout, stderr = run.communicate(timeout=120)
         assert run.returncode == 0, stderr
     (job,) = json.loads(deployment.cli("list", "--json").stdout)
-    assert job["rows"]["completed"] == 40
+    assert job["rows"]["completed"] == 20
     assert job["id"] in stdout + stderr
 
 

@@ -21,6 +21,7 @@ import jobs
 from tests.support.tiny_model import build_tiny_model
 from tests.support.wheels import ROOMS, ROOT, pip
 
+PROGRAMS = (("pagemill",), ("jobs",), ("python", "-m", "jobs"))
 ENGINE = ("--num-blocks", "64", "--max-model-len", "128", "--threads", "1", "--max-tokens", "4")
 
 
@@ -76,20 +77,19 @@ def _installed(programs: Path, packages: Path, tmp_path: Path) -> Installed:
     return Installed(programs, packages, tmp_path / "empty")
 
 
-@pytest.fixture(params=["from_wheel", "editable"])
-def installed(request: pytest.FixtureRequest) -> Installed:
-    made: Installed = request.getfixturevalue(request.param)
-    return made
-
-
-def test_it_works_in_an_empty_folder(installed, tiny_model):
+def check_programs(installed: Installed) -> None:
+    """All names of the program are there, and what they run is what was installed."""
     where = f"import {', '.join(ROOMS)}; print({', '.join(f'{room}.__file__' for room in ROOMS)})"
     for file in installed.run("python", "-c", where).split():
         assert Path(file).is_relative_to(installed.packages)
-    for program in (("pagemill",), ("jobs",), ("python", "-m", "jobs")):
+    for program in PROGRAMS:
         assert installed.run(*program, "--version") == f"pagemill {jobs.__version__}\n"
-
     assert "is up to date" in installed.run("pagemill", "db", "upgrade")
+
+
+def test_it_works_in_an_empty_folder(from_wheel, tiny_model):
+    installed = from_wheel
+    check_programs(installed)
     prompts = installed.cwd.parent / "prompts.jsonl"
     prompts.write_text('{"prompt": "one"}\n{"messages": [{"role": "user", "content": "two"}]}\n')
     answers = installed.cwd.parent / "answers.jsonl"
@@ -99,8 +99,17 @@ def test_it_works_in_an_empty_folder(installed, tiny_model):
     assert [(row["row_index"], row["error"]) for row in rows] == [(0, None), (1, None)]
     assert all(row["completion_tokens"] > 0 for row in rows)
 
-    for program in (("pagemill",), ("jobs",), ("python", "-m", "jobs")):
+    for program in PROGRAMS:
         (job,) = json.loads(installed.run(*program, "list", "--json"))
         assert job["state"] == "completed"
     assert "is up to date" in installed.run("pagemill", "db", "check")
     assert not list(installed.cwd.iterdir()), "it left something in the user's folder"
+
+
+def test_an_editable_one_is_found_in_an_empty_folder(editable):
+    """What it does when it works is what nearly all other tests see."""
+    check_programs(editable)
+    for program in PROGRAMS:
+        assert json.loads(editable.run(*program, "list", "--json")) == []
+    assert "is up to date" in editable.run("pagemill", "db", "check")
+    assert not list(editable.cwd.iterdir()), "it left something in the user's folder"
