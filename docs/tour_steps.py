@@ -122,6 +122,7 @@ STEPS = Tour(
                 Step("pagemill eval show {second}"),
                 Step("pagemill eval compare {first} {second}"),
                 Step("pagemill eval scores {second} -o scores.parquet"),
+                Step("pagemill eval rescore {first}"),
                 Step("pagemill eval list nightly"),
                 Step("pagemill report nightly -o nightly.html"),
                 Step("pagemill schedule show nightly"),

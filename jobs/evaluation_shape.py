@@ -40,7 +40,7 @@ def evaluation_json(
         "blessed": evaluation.blessed_at is not None,
         **{
             name: time_json(getattr(evaluation, name))
-            for name in ("created_at", "started_at", "finished_at", "blessed_at")
+            for name in ("created_at", "started_at", "finished_at", "blessed_at", "rescored_at")
         },
         "spec": shown_spec(evaluation.spec),
     }

@@ -102,6 +102,8 @@ evaluations = Table(
     Column("started_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
     Column("blessed_at", UtcDateTime),
+    # When its answers were scored once more, after its end.
+    Column("rescored_at", UtcDateTime),
     PrimaryKeyConstraint("id"),
     UniqueConstraint("schedule_id", "due_at"),
     CheckConstraint(one_of("trigger", Trigger), name="trigger"),
@@ -111,6 +113,9 @@ evaluations = Table(
 )
 
 EVALUATION_IS_OPEN = evaluations.c.finished_at.is_(None)
+
+# Whether a schedule began it, which may have been removed since.
+OF_A_SCHEDULE = evaluations.c.schedule_id.is_not(None)
 
 # What is to be driven, among all that ever ran.
 Index(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs.api.display import watching
 from jobs.api.evaluation_status import EvaluationStatus, evaluation_status
-from jobs.api.following import follow_to_end
+from jobs.api.following import follow_to_end, waiting_for_jobs
 from jobs.api.opening import opened
 from jobs.errors import UsageError, WaitTimedOut
 from jobs.records.evaluations import ComparisonRecord, EvaluationState, ScoreRecord, Verdict
@@ -149,6 +149,30 @@ class Evaluation:
                     f"evaluation {whole} has not ended within {timeout:g} s; it goes on"
                 )
             return evaluation_status(deployment, ended)
+
+    def rescore(self, timeout: float | None = None, progress: bool = True) -> EvaluationStatus:
+        """Score the answers that there are now once more: its job was retried, or a judge's.
+
+        Args:
+            timeout, progress: as of `wait`; jobs that are on their way are waited for.
+
+        Raises:
+            StateConflict: it has not ended, has no answers, or another process is at it.
+            WaitTimedOut: its jobs have not ended within the timeout; they go on.
+        """
+        from jobs.evaluation.rescoring import rescored
+
+        with opened(self._settings) as deployment:
+            whole = deployment.store.evaluation(self.id).id
+            with watching(progress) as watcher:
+                wait = waiting_for_jobs(deployment, watcher, progress, timeout)
+                found = rescored(deployment, whole, wait)
+            if found is None:
+                raise WaitTimedOut(
+                    f"the jobs of evaluation {whole} have not ended within {timeout:g} s; they go "
+                    "on"
+                )
+            return evaluation_status(deployment, found)
 
     def scores(self) -> Scores:
         """The score of each row, in the order of the data set.

@@ -61,6 +61,7 @@ class EvaluationStatus:
     started_at: datetime | None
     finished_at: datetime | None
     blessed_at: datetime | None
+    rescored_at: datetime | None
     spec: Mapping[str, Any]
 
     @property
@@ -109,5 +110,6 @@ def evaluation_status(deployment: Deployment, found: EvaluationRecord) -> Evalua
         started_at=found.started_at,
         finished_at=found.finished_at,
         blessed_at=found.blessed_at,
+        rescored_at=found.rescored_at,
         spec=shown_spec(found.spec),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -45,6 +46,17 @@ def follow_to_end(
     elif not progress:
         answer = _quietly(watched, watcher)
     return follow_evaluation(watched, evaluation_id, watcher.show, timeout, answer)
+
+
+def waiting_for_jobs(
+    deployment: Deployment, watcher: Watcher, progress: bool, timeout: float | None
+) -> Callable[[JobRecord], bool]:
+    """Waits for one job after the other, for so many seconds in all; False once they are over."""
+    from jobs.cli.evaluating import waiting, within
+
+    watched = replace(deployment, tell=watcher.tell)
+    wait = waiting(watched, watcher.show) if progress else _quietly(watched, watcher)
+    return within(wait, timeout)
 
 
 def _quietly(deployment: Deployment, watcher: Watcher) -> Answer:

@@ -12,6 +12,7 @@ from jobs.cli import completion
 from jobs.cli.console import note, plural, say
 from jobs.cli.deployment import opened
 from jobs.cli.eval_compare import compare
+from jobs.cli.eval_rescore import rescore
 from jobs.cli.eval_run import run
 from jobs.cli.eval_scores import scores
 from jobs.cli.evaluating import cancel as cancel_whole
@@ -119,6 +120,7 @@ def wait(
 
 
 commands.command("scores")(scores)
+commands.command("rescore")(rescore)
 commands.command("compare")(compare)
 
 

@@ -57,7 +57,7 @@ def follow_evaluation(
     """
     told = _Telling(deployment)
     deadline = None if timeout is None else time.monotonic() + timeout
-    wait = answer or _waiting(deployment, display)
+    wait = answer or waiting(deployment, display)
     while True:
         left = None if deadline is None else deadline - time.monotonic()
         with told.outages():
@@ -168,12 +168,24 @@ def completed(deployment: Deployment, evaluation_id: str) -> EvaluationRecord:
     return found
 
 
-def _waiting(deployment: Deployment, display: Display) -> Answer:
+def waiting(deployment: Deployment, display: Display) -> Answer:
+    """Waits for jobs, and tells why they wait."""
+
     def wait(job: JobRecord, timeout: float | None) -> bool:
         shown = telling_why_it_waits(deployment, display)
         return follow(deployment, job.id, shown, timeout) is not None
 
     return wait
+
+
+def within(wait: Answer, timeout: float | None) -> Callable[[JobRecord], bool]:
+    """Waits for one job after the other, for so many seconds in all; False once they are over."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+
+    def waited(job: JobRecord) -> bool:
+        return wait(job, None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    return waited
 
 
 def _open_job(deployment: Deployment, evaluation: EvaluationRecord) -> JobRecord | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -15,6 +15,9 @@ from jobs.cli.evaluation_tables import note_summary, show_results, whole_json
 from jobs.cli.wait import TIMED_OUT
 from jobs.cli.watching import Display, progress_display
 from jobs.ctrl_c import INTERRUPTED
+
+if TYPE_CHECKING:
+    from jobs.records.evaluations import EvaluationRecord
 
 
 def end_with(
@@ -43,6 +46,11 @@ def end_with(
     if ended is None:
         note(f"evaluation {evaluation_id} has not ended within {timeout:g} s; it goes on")
         raise typer.Exit(TIMED_OUT)
+    end_as_its_gate(deployment, ended, as_json)
+
+
+def end_as_its_gate(deployment: Deployment, ended: EvaluationRecord, as_json: bool) -> NoReturn:
+    """Print what came out of an evaluation, and end as its gate says."""
     if as_json:
         print(json.dumps(whole_json(deployment, ended)))
     else:

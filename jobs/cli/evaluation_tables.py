@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from jobs.cli.asked import asked_lines
 from jobs.cli.console import keep_whole, note, one_line, say, show, squeezable, table
 from jobs.cli.deployment import Deployment
 from jobs.cli.lacking_rows import lacking_rows
+from jobs.errors import JobNotFound
 from jobs.evaluation_shape import evaluation_json, in_order, shown_spec
 from jobs.records.evaluations import EvaluationState, Role
 
@@ -83,6 +85,7 @@ def show_details(deployment: Deployment, evaluation: EvaluationRecord) -> None:
         ("started", evaluation.started_at),
         ("finished", evaluation.finished_at),
         ("blessed", evaluation.blessed_at),
+        ("scored again", evaluation.rescored_at),
     )
     lines = [
         ("evaluation", evaluation.id),
@@ -104,6 +107,25 @@ def show_details(deployment: Deployment, evaluation: EvaluationRecord) -> None:
         if value:
             say(f"{name:<{width}}  {one_line(str(value))}")
     show_results(deployment, evaluation)
+    for job in _answered_since(deployment, evaluation):
+        note(
+            f"job {job} was retried since; `pagemill eval rescore {evaluation.id}` scores what it "
+            "answers now"
+        )
+
+
+def _answered_since(deployment: Deployment, evaluation: EvaluationRecord) -> list[str]:
+    """Its jobs whose rows were answered once more after they were scored."""
+    scored = evaluation.rescored_at or evaluation.finished_at
+    if evaluation.scores_path is None or scored is None:
+        return []
+    found = []
+    for job_id in (evaluation.job_id, *evaluation.judge_jobs.values()):
+        with contextlib.suppress(JobNotFound):
+            job = deployment.store.job(job_id or "")
+            if job.version > 1 and (job.finished_at is None or job.finished_at > scored):
+                found.append(job.id)
+    return found
 
 
 def note_summary(deployment: Deployment, evaluation: EvaluationRecord) -> None:

@@ -44,6 +44,8 @@ def submit_judge(
 ) -> JobRecord | None:
     """Queue the job of a judge, unless it is there; None where there is nothing to judge.
 
+    One that was asked before the answers were given that there are now is not it.
+
     Raises:
         JobsError: its options cannot work, or it cannot be queued.
     """
@@ -51,7 +53,11 @@ def submit_judge(
     from jobs.cli.submitting import queue_job
 
     key = judge_key(evaluation.id, name)
-    if (before := deployment.store.job_of_key(key)) is not None:
+    before = deployment.store.job_of_key(key)
+    if before is not None and _is_older(before, answered):
+        key = f"{key}:v{answered.version}"
+        before = deployment.store.job_of_key(key)
+    if before is not None:
         return before
     rows = answered_rows(deployment.store, deployment.storage, answered, spec.target)
     asked = _asked(judge, rows)
@@ -71,6 +77,11 @@ def submit_judge(
     job, _ = queue_job(deployment, submission)
     deployment.wake(job.model)
     return job
+
+
+def _is_older(judged: JobRecord, answered: JobRecord) -> bool:
+    """Whether a judge was asked before its answers were answered once more."""
+    return answered.finished_at is not None and judged.created_at < answered.finished_at
 
 
 def _asked(judge: Judge, rows: Iterator[AnsweredRow]) -> Iterator[dict[str, Any]]:

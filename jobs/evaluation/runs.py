@@ -239,7 +239,7 @@ def _answered(step: _Step) -> bool:
     """The job has ended: have its answers judged, or scored."""
     from jobs.evaluation.judging import judges_of, submit_judge
 
-    job = _ended(step.store, step.lease.evaluation.job_id, "job", "that answers")
+    job = ended_job(step.store, step.lease.evaluation.job_id, "job", "that answers")
     if job is None:
         step.store.leave_evaluation(step.lease, OPEN_AGAIN_SECONDS)
         return False
@@ -267,18 +267,26 @@ def _judged(step: _Step) -> bool:
 
 def _judges_ended(step: _Step) -> bool:
     judge_jobs = step.lease.evaluation.judge_jobs.items()
-    return all(_ended(step.store, id, "judge", f"of {name}") for name, id in judge_jobs)
+    return all(ended_job(step.store, id, "judge", f"of {name}") for name, id in judge_jobs)
 
 
 def _score(step: _Step) -> bool:
     from jobs.evaluation.scoring import score
 
-    job = _ended(step.store, step.lease.evaluation.job_id, "job", "that answers")
+    job = ended_job(step.store, step.lease.evaluation.job_id, "job", "that answers")
     if job is None or not _judges_ended(step):  # retried by somebody meanwhile
         step.store.leave_evaluation(step.lease, OPEN_AGAIN_SECONDS)
         return False
     scorers = step.spec.make_scorers()
-    done = score(step.store, step.deployment.storage, step.lease, step.spec, scorers, job)
+    done = score(
+        step.store,
+        step.deployment.storage,
+        step.lease,
+        step.spec,
+        scorers,
+        job,
+        step.store.finish_evaluation,
+    )
     if done:
         log.info(
             "evaluation %s of %s: completed", step.lease.id, step.lease.evaluation.name,
@@ -295,7 +303,7 @@ _STEPS: dict[EvaluationState, Callable[[_Step], bool]] = {
 }
 
 
-def _ended(store: Store, job_id: str | None, kind: str, which: str) -> JobRecord | None:
+def ended_job(store: Store, job_id: str | None, kind: str, which: str) -> JobRecord | None:
     """A job that is completed; None if it goes on.
 
     Raises:

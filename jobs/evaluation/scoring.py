@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jobs.errors import OutputError
 from jobs.evaluation.aggregate import Aggregator
@@ -25,6 +26,7 @@ from jobs.records.evaluations import (
     EvaluationRecord,
     Role,
     ScoreRecord,
+    Verdict,
 )
 from jobs.storage import Storage
 from jobs.store import Store
@@ -39,6 +41,17 @@ _LOST = (
 )
 
 _Score = Callable[[ScoredRow], Score]
+Finish = Callable[
+    [
+        EvaluationLease,
+        str,
+        Sequence[ScoreRecord],
+        Sequence[ComparisonRecord],
+        Verdict,
+        Sequence[Mapping[str, Any]],
+    ],
+    bool,
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +69,14 @@ def score(
     spec: EvaluationSpec,
     scorers: Mapping[str, Scorer],
     job: JobRecord,
+    finish: Finish,
 ) -> bool:
     """Score the rows of a job that is completed, and complete the evaluation.
 
     Returns False where the lease was lost meanwhile: the file stays, and nobody names it.
+
+    Args:
+        finish: puts into SQL what came out, under the lease.
 
     Raises:
         OutputError: rows cannot be read.
@@ -80,7 +97,7 @@ def score(
             lost = _LOST.format(earlier.role, earlier.evaluation.id) if found is None else None
     judgement = judge(spec.gate, records, comparisons, before, lost)
     findings = [finding.to_json() for finding in judgement.findings]
-    return store.finish_evaluation(lease, path, records, comparisons, judgement.verdict, findings)
+    return finish(lease, path, records, comparisons, judgement.verdict, findings)
 
 
 def write_scores(

@@ -134,6 +134,7 @@ class EvaluationRecord:
         scores_path: of its file of scores, relative to the storage.
         findings: what the gate says of each rule: `rule`, `passed`, `sentence`.
         epoch: fencing token of its last lease.
+        rescored_at: when its answers were scored once more, after its end.
     """
 
     id: str
@@ -159,6 +160,7 @@ class EvaluationRecord:
     started_at: datetime | None
     finished_at: datetime | None
     blessed_at: datetime | None
+    rescored_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from markupsafe import Markup
@@ -186,6 +187,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("evaluation", run.id),
         ("started by", _started_by(run)),
         ("from, to", _span(run)),
+        *(() if run.rescored_at is None else [("scored again", _moment(run.rescored_at))]),
         ("inputs", ", ".join(map(str, spec.get("inputs", ())))),
         ("data set", f"{run.dataset_hash} (SHA-256)" if run.dataset_hash else "unknown"),
         ("its rows", "unknown" if run.dataset_rows is None else f"{run.dataset_rows:,}"),
@@ -204,6 +206,10 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("pagemill", results.run.software or "no longer known"),
         ("file of scores", run.scores_path or "none"),
     ]
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _started_by(run: EvaluationRecord) -> str:

@@ -17,7 +17,7 @@ from jobs.records.evaluations import (
     Trigger,
     Verdict,
 )
-from jobs.store import evaluation_results, evaluations, read
+from jobs.store import evaluation_rescoring, evaluation_results, evaluations, read
 from jobs.store import evaluation_steps as steps
 
 
@@ -197,6 +197,27 @@ class Evaluating:
         """Complete an evaluation, with all that came out; False if the lease was lost before."""
         return self._database.transact(
             lambda c: steps.finish(c, lease, scores_path, scores, comparisons, verdict, findings)
+        )
+
+    def claim_ended_evaluation(self, evaluation_id: str, owner: str) -> EvaluationLease | None:
+        """Lease an evaluation that has ended, to score it once more; None if others have it."""
+        return self._database.transact(
+            lambda c: evaluation_rescoring.claim_ended(c, evaluation_id, owner, self._lease_seconds)
+        )
+
+    def replace_evaluation_results(
+        self,
+        lease: EvaluationLease,
+        scores_path: str,
+        scores: Sequence[ScoreRecord],
+        comparisons: Sequence[ComparisonRecord],
+        verdict: Verdict,
+        findings: Sequence[Mapping[str, Any]],
+    ) -> bool:
+        """Put all that came out anew in the place of what was; False if the lease was lost."""
+        results = (scores_path, scores, comparisons, verdict, findings)
+        return self._database.transact(
+            lambda c: evaluation_rescoring.replace_results(c, lease, *results)
         )
 
     def fail_evaluation(self, lease: EvaluationLease, code: str, message: str) -> bool:

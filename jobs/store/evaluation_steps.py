@@ -99,17 +99,17 @@ def claim(
 
 
 def renew(connection: Connection, lease: EvaluationLease, seconds: float) -> bool:
-    return _change(connection, lease, lease_expires_at=database_now(seconds))
+    return change_leased(connection, lease, lease_expires_at=database_now(seconds))
 
 
 def note_dataset(connection: Connection, lease: EvaluationLease, digest: str, rows: int) -> bool:
     """Write down which rows are about to be submitted."""
-    return _change(connection, lease, dataset_hash=digest, dataset_rows=rows)
+    return change_leased(connection, lease, dataset_hash=digest, dataset_rows=rows)
 
 
 def let_go(connection: Connection, lease: EvaluationLease, seconds: float) -> bool:
     """Nothing is to be done; nobody need look again before so many seconds have passed."""
-    return _change(
+    return change_leased(
         connection, lease, lease_expires_at=None, lease_owner=None, look_at=database_now(seconds)
     )
 
@@ -122,7 +122,7 @@ def retry_later(
     Args:
         counts: whether that counts as an attempt, of which there are only so many.
     """
-    return _change(
+    return change_leased(
         connection,
         lease,
         attempts=lease.evaluation.attempts + (1 if counts else 0),
@@ -140,7 +140,7 @@ def move(
     values: Mapping[str, Any],
 ) -> bool:
     """A step is done; the next one is due at once. Also True if this very move was made before."""
-    if _change(
+    if change_leased(
         connection,
         lease,
         state=target,
@@ -217,7 +217,7 @@ def _end(
     values: Mapping[str, Any],
 ) -> bool:
     ended = {"error_message": None, "lease_expires_at": None, "finished_at": database_now()}
-    return _change(connection, lease, state=target, **{**ended, **values})
+    return change_leased(connection, lease, state=target, **{**ended, **values})
 
 
 def _tell_end(connection: Connection, evaluation_id: str) -> None:
@@ -232,7 +232,7 @@ def _tell_end(connection: Connection, evaluation_id: str) -> None:
         notifications.record(connection, found.id, f"evaluation.{found.state}", url, body)
 
 
-def _change(connection: Connection, lease: EvaluationLease, **values: Any) -> bool:
+def change_leased(connection: Connection, lease: EvaluationLease, **values: Any) -> bool:
     """Change the row of an evaluation, unless others have its lease by now, or it was moved."""
     changed = connection.execute(
         update(evaluations)
@@ -287,7 +287,7 @@ def _waits() -> ColumnElement[bool]:
 
 
 def _is_open_before(others: FromClause) -> tuple[ColumnElement[bool], ...]:
-    """Whether another one of the same schedule is earlier, and has not ended."""
+    """Whether another one of a schedule of the same name is earlier, and has not ended."""
     ours, theirs = evaluations.c, others.c
     ours_due = func.coalesce(ours.due_at, ours.created_at)
     theirs_due = func.coalesce(theirs.due_at, theirs.created_at)
@@ -297,4 +297,5 @@ def _is_open_before(others: FromClause) -> tuple[ColumnElement[bool], ...]:
         and_(theirs.created_at == ours.created_at, theirs_due < ours_due),
         and_(theirs.created_at == ours.created_at, theirs_due == ours_due, theirs.id < ours.id),
     )
-    return theirs.schedule_id == ours.schedule_id, theirs.finished_at.is_(None), is_earlier
+    of_it = theirs.name == ours.name, theirs.schedule_id.is_not(None)
+    return *of_it, theirs.finished_at.is_(None), is_earlier

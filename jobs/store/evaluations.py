@@ -231,6 +231,7 @@ def evaluation_record(row: Row[Any]) -> EvaluationRecord:
         started_at=row.started_at,
         finished_at=row.finished_at,
         blessed_at=row.blessed_at,
+        rescored_at=row.rescored_at,
     )
 
 

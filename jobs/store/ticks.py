@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, select, update
 
 from jobs.errors import StateConflict
-from jobs.evaluation_tables import EVALUATION_IS_OPEN, evaluations, schedules
+from jobs.evaluation_tables import EVALUATION_IS_OPEN, OF_A_SCHEDULE, evaluations, schedules
 from jobs.ids import new_id
 from jobs.records.evaluations import Overlap, ScheduleRecord, Trigger
 from jobs.store.evaluations import insert_evaluation
@@ -100,10 +100,13 @@ def run_now(connection: Connection, name: str, evaluation_id: str) -> str:
 
 
 def _open(connection: Connection, schedule: ScheduleRecord) -> Any | None:
-    """Id and state of the oldest evaluation of a schedule that has not ended."""
+    """Id and state of the oldest evaluation of a schedule that has not ended.
+
+    One of a schedule of this name that was removed since counts, too.
+    """
     query = (
         select(evaluations.c.id, evaluations.c.state)
-        .where(evaluations.c.schedule_id == schedule.id, EVALUATION_IS_OPEN)
+        .where(evaluations.c.name == schedule.name, OF_A_SCHEDULE, EVALUATION_IS_OPEN)
         .order_by(evaluations.c.created_at, evaluations.c.id)
         .limit(1)
     )

@@ -82,6 +82,7 @@ def a_night(settings: Settings) -> None:
     assert_type(found.slices, Sequence[ScoreRecord])
     assert_type(found.comparisons, Sequence[ComparisonRecord])
     assert_type(found.wait(timeout=1.5), EvaluationStatus)
+    assert_type(found.rescore(), EvaluationStatus)
     assert_type(found.scores(), Scores)
     assert_type(found.scores().write("a.csv"), int)
     assert_type(found.bless(), EvaluationStatus)

@@ -15,6 +15,7 @@ from jobs import (
     EvaluationNotFound,
     EvaluationState,
     InputError,
+    Job,
     StateConflict,
     UsageError,
     Verdict,
@@ -247,3 +248,15 @@ def test_states_that_there_are_not_are_named(cli: CommandLine, played: PlayedEva
         Evaluation.list(limit=0)
     with pytest.raises(EvaluationNotFound):
         Evaluation.get("eval_nowhere")
+
+
+def test_what_was_answered_since_is_scored(cli: CommandLine, played: PlayedEvaluations) -> None:
+    found = Evaluation(played.run(lambda row: None if row == 3 else right(row)).id)
+    Job(found.status().job_id or "").retry()
+    with pytest.raises(WaitTimedOut, match=r"the jobs of .* have not ended within 0 s"):
+        found.rescore(timeout=0, progress=False)
+    assert found.metrics["exact"].missing == 1
+    with worker(cli, right):
+        status = found.rescore()
+    assert (status.metrics["exact"].rows, status.metrics["exact"].missing) == (40, 0)
+    assert status.rescored_at is not None

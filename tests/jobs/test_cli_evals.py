@@ -366,3 +366,30 @@ def test_rows_that_miss_a_score_are_named(cli: CommandLine, played: PlayedEvalua
     out, _ = cli("eval", "show", ended.id)
     assert "FAILED  missing<=0" in out
     assert "shows all" not in out
+
+
+def test_rescore_scores_what_was_answered_since(
+    cli: CommandLine, played: PlayedEvaluations
+) -> None:
+    played.gate = {"rules": ["exact>=0.9"]}
+    played.scorers = [{"name": "exact", "scorer": "exact"}]
+    ended = played.run(lambda row: None if row == 3 else FEW_WRONG(row))
+    cli("eval", "gate", ended.id, expect=11)
+    cli("retry", ended.job_id or "")
+    _, err = cli("eval", "show", ended.id)
+    assert f"job {ended.job_id} was retried since; `pagemill eval rescore {ended.id}`" in err
+    _, err = cli("eval", "rescore", ended.id, "--timeout", "0", expect=124)
+    assert "have not ended within 0 s; they go on" in err
+    with worker(cli, FEW_WRONG):
+        out, _ = cli("eval", "rescore", ended.id[:14])
+    assert out.splitlines()[-1] == "verdict: passed"
+    out, err = cli("eval", "show", ended.id)
+    assert re.search(r"^scored again +20\d\d-", out, re.MULTILINE)
+    assert "retried since" not in err
+    shape = json.loads(cli("eval", "rescore", ended.id, "--json")[0])
+    assert (shape["verdict"], shape["scores"][0]["value"]) == ("passed", 0.95)
+    assert shape["rescored_at"] > shape["finished_at"]
+    open_one = played.add()
+    _, err = cli("eval", "rescore", open_one.id, expect=75)
+    assert f"pagemill eval wait {open_one.id}" in err
+    assert "scored again" in cli("report", ended.id, "-o", "-")[0]

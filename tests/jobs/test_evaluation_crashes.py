@@ -16,22 +16,26 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.cli.deployment import Deployment
 from jobs.database import Database
 from jobs.deletion import finish_deletions
+from jobs.errors import StateConflict
 from jobs.evaluation import runs
 from jobs.evaluation.background import EvaluationDriver
+from jobs.evaluation.rescoring import rescored
 from jobs.records.evaluations import EvaluationRecord, EvaluationState
+from jobs.retry import plan_retry
 from jobs.settings import Settings
 from jobs.storage import Storage
 from jobs.store import Store
-from tests.support.crash_points import OF_AN_EVALUATION, OF_ITS_SCORES
+from tests.support.crash_points import OF_AN_EVALUATION, OF_ITS_SCORES, OF_NEW_SCORES
 from tests.support.dying_driver import LEASE_SECONDS, killed_at
 from tests.support.evaluations import claimed
 from tests.support.played_evaluation import PlayedEvaluations, right_but
 
 TIMEOUT = 60.0
 SAYS = right_but(1, 2)
-COMMITS = ("insert_job", "move_evaluation", "finish_evaluation")
+COMMITS = ("insert_job", "move_evaluation", "finish_evaluation", "replace_evaluation_results")
 
 
 def backends(points: dict[str, Any]) -> list[Any]:
@@ -119,6 +123,46 @@ def test_whoever_scores_dies_there(
     killed_at(point, database_url, played.storage)
     driven_to(played, found, EvaluationState.COMPLETED)
     check_done(played, found)
+
+
+@pytest.mark.parametrize(
+    ("database_url", "point"), backends(OF_NEW_SCORES), indirect=["database_url"]
+)
+def test_whoever_scores_again_dies_there(
+    played: PlayedEvaluations, database_url: str, point: str
+) -> None:
+    """What is there afterwards is all old, or all new; and it can be done again."""
+    ended = played.run(lambda row: None if row in (3, 4) else SAYS(row))
+    old = whole(played, ended.id)
+    plan, counts = plan_retry(played.store, played.storage, ended.job_id or "")
+    played.store.reopen(ended.job_id or "", plan, counts)
+    played.answer(ended.job_id, SAYS)
+    killed_at(point, database_url, played.storage, ended.id)
+    after = whole(played, ended.id)
+    assert (after == old) == (point != "the new scores are in SQL")
+    deployment = Deployment(played.settings, played.store, played.storage)
+
+    def again() -> Any:
+        try:
+            return rescored(deployment, ended.id, lambda _: False)
+        except StateConflict:  # as long as the lease of who died runs
+            return None
+
+    until(again)
+    new = whole(played, ended.id)
+    assert new[1:] == (after[1:] if after != old else new[1:])
+    assert new[1:3] == ([1.0 * (row not in (1, 2)) for row in range(40)], 38 / 40)
+    check_done(played, ended)
+
+
+def whole(played: PlayedEvaluations, id: str) -> tuple[Any, ...]:
+    """What SQL and the file say that came out of an evaluation."""
+    found = played.store.evaluation(id)
+    rows = pq.read_table(played.storage.root / (found.scores_path or ""))["score.exact"]
+    scores = played.store.evaluation_scores(id)
+    assert len(scores) == 3
+    assert rows.null_count == scores[0].missing
+    return found.scores_path, rows.to_pylist(), scores[0].value, found.verdict, scores
 
 
 def test_whoever_stood_still_changes_nothing(

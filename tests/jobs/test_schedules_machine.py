@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +30,7 @@ from jobs.schedules.cron import cron_of
 from jobs.schedules.policies import plan
 from jobs.schedules.ticking import tick
 from jobs.store import Store
-from tests.support.schedule_model import ModelSchedule, Plan
+from tests.support.schedule_model import ModelSchedule, ModelSeries, Plan
 from tests.support.schedules import Clock, evaluation_rows, new_schedule, set_state
 from tests.support.wall_clock import utc
 
@@ -58,6 +59,7 @@ class Schedules(RuleBasedStateMachine):
         self.held.__enter__()
         self.models: dict[str, ModelSchedule] = {}  # by id, removed ones too
         self.names: dict[str, str] = {}
+        self.series: dict[str, ModelSeries] = defaultdict(ModelSeries)
 
     def teardown(self) -> None:
         self.held.__exit__(None, None, None)
@@ -81,9 +83,9 @@ class Schedules(RuleBasedStateMachine):
             return
         made = self.store.add_schedule(new, replace=replace)
         before = self.models.get(made.id)
-        model = ModelSchedule(cron, zone, catch_up, overlap)
+        model = ModelSchedule(cron, zone, catch_up, overlap, self.series[name])
         if before is not None:
-            model.rows, model.open = before.rows, before.open
+            model.rows = before.rows
         model.start(self.clock.now)
         self.names[name] = made.id
         self.models[made.id] = model
@@ -115,12 +117,12 @@ class Schedules(RuleBasedStateMachine):
                 self.store.run_now(name)
             return
         model = self.models[self.names[name]]
-        if model.overlap is Overlap.SKIP and model.open:
+        if model.overlap is Overlap.SKIP and model.series.open:
             with pytest.raises(StateConflict):
                 self.store.run_now(name)
             return
         self.store.run_now(name)
-        model.open += 1
+        model.series.open += 1
 
     # ---- time
 
@@ -130,12 +132,10 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def all_come_to_their_end(self, name: str) -> None:
-        if name in self.names:
-            schedule_id = self.names[name]
-            for row in evaluation_rows(self.database, schedule_id=schedule_id):
-                if row.finished_at is None:
-                    set_state(self.database, row.id, EvaluationState.COMPLETED)
-            self.models[schedule_id].open = 0
+        for row in evaluation_rows(self.database, name=name):
+            if row.finished_at is None:
+                set_state(self.database, row.id, EvaluationState.COMPLETED)
+        self.series[name].open = 0
 
     # ---- tickers
 
@@ -184,9 +184,9 @@ class Schedules(RuleBasedStateMachine):
 
     @invariant()
     def only_so_many_are_open(self) -> None:
-        for schedule_id, model in self.models.items():
-            rows = evaluation_rows(self.database, schedule_id=schedule_id)
-            assert sum(row.finished_at is None for row in rows) == model.open
+        for name, series in self.series.items():
+            rows = evaluation_rows(self.database, name=name)
+            assert sum(row.finished_at is None for row in rows) == series.open
 
 
 def test_any_order_of_events(migrated_sqlite: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from jobs.schedules.ticker import Ticker
 from jobs.schedules.ticking import seconds_to_next, tick
 from jobs.store import Store
 from jobs.store.schedules import NextTime
+from tests.support.evaluations import add_evaluation
 from tests.support.job_store import StoreUnderTest
 from tests.support.schedules import (
     SPEC,
@@ -304,6 +305,33 @@ def test_it_is_skipped_and_says_so(back: StoreUnderTest, store: Store, clock: Cl
     set_state(back.database, first.id, EvaluationState.FAILED)
     clock.forward(days=1)
     assert tick(store) == 1
+
+
+@pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.WAIT])
+def test_one_of_a_schedule_that_was_removed_still_runs(
+    back: StoreUnderTest, store: Store, clock: Clock, overlap: Overlap
+) -> None:
+    store.add_schedule(new_schedule(overlap=overlap))
+    clock.to(TWO)
+    tick(store)
+    (first,) = evaluation_rows(back.database)
+    set_state(back.database, first.id, EvaluationState.SCORING)
+    store.remove_schedule("nightly")
+    add_evaluation(store)  # by `eval run`, of the same name: that is nobody's overlap
+    store.add_schedule(new_schedule(overlap=overlap))
+    clock.forward(days=1)
+    begun = tick(store)
+    (second,) = (row for row in evaluation_rows(back.database) if row.due_at == clock.now)
+    if overlap is Overlap.SKIP:
+        assert (begun, second.state, second.error_code) == (0, "skipped", "overlap")
+        with pytest.raises(StateConflict, match=first.id):
+            store.run_now("nightly")
+    else:
+        assert (begun, store.evaluation_waited_for(second.id)) == (1, first.id)
+        assert second.id not in store.evaluations_due()
+    set_state(back.database, first.id, EvaluationState.COMPLETED)
+    assert store.evaluation_waited_for(second.id) is None
+    assert store.run_now("nightly")
 
 
 def test_it_waits_for_those_before_it(back: StoreUnderTest, store: Store, clock: Clock) -> None:

@@ -85,6 +85,7 @@ OF_A_SUBMIT = {
 }
 
 _INSERT = "jobs.store.ticks.insert_evaluation"
+_INSERT_RESULTS = "jobs.store.evaluation_rescoring.insert_results"
 OF_A_TICK = {
     "what is due was only looked at": Point("tick_schedule", "before"),
     "the schedule is moved on, nothing is inserted": Point(_INSERT, "before"),
@@ -108,6 +109,15 @@ OF_ITS_SCORES = {
     "the scores are in SQL": Point("finish_evaluation", "after"),
 }
 
+OF_NEW_SCORES = {
+    "the old scores are leased": Point("claim_ended_evaluation", "after"),
+    **_writing("a file of new scores", r"scores-e"),
+    "the new scores are not in SQL": Point("replace_evaluation_results", "before"),
+    "the old scores are gone from SQL": Point(_INSERT_RESULTS, "before"),
+    "the new scores are not committed": Point(_INSERT_RESULTS, "after"),
+    "the new scores are in SQL": Point("replace_evaluation_results", "after"),
+}
+
 OF_A_NOTIFICATION = {
     "an attempt is claimed": Point("claim_notification", "after"),
     "the URL has taken it": Point("notification_delivered", "before"),
@@ -115,7 +125,8 @@ OF_A_NOTIFICATION = {
 }
 
 OF_JOBS = {**OF_A_JOB, **OF_A_RETRY, **OF_A_SUBMIT}
-POINTS = {**OF_JOBS, **OF_A_NOTIFICATION, **OF_A_TICK, **OF_AN_EVALUATION, **OF_ITS_SCORES}
+OF_EVALUATIONS = {**OF_AN_EVALUATION, **OF_ITS_SCORES, **OF_NEW_SCORES}
+POINTS = {**OF_JOBS, **OF_A_NOTIFICATION, **OF_A_TICK, **OF_EVALUATIONS}
 
 
 def arm(point: Point) -> None:

@@ -14,21 +14,31 @@ _LOOKED_AHEAD = timedelta(hours=3)  # within which every expression of the test 
 
 
 @dataclass
+class ModelSeries:
+    """What all schedules of one name began, one after the other.
+
+    Attributes:
+        open: how many evaluations have not ended.
+    """
+
+    open: int = 0
+
+
+@dataclass
 class ModelSchedule:
     """A schedule, and what it has made of its times.
 
     Attributes:
         rows: of each time, `pending`, `overlap` or `missed`.
-        open: how many of its evaluations have not ended.
     """
 
     cron: str
     zone: str
     catch_up: CatchUp
     overlap: Overlap
+    series: ModelSeries = field(default_factory=ModelSeries)
     next: datetime | None = None
     rows: dict[datetime, str] = field(default_factory=dict)
-    open: int = 0
 
     def start(self, now: datetime) -> None:
         self.next = self._between(now, now + _LOOKED_AHEAD)[0]
@@ -54,11 +64,11 @@ class ModelSchedule:
         for due in plan.run:
             if due in self.rows:
                 continue
-            if self.overlap is Overlap.SKIP and self.open:
+            if self.overlap is Overlap.SKIP and self.series.open:
                 self.rows[due] = "overlap"
             else:
                 self.rows[due] = "pending"
-                self.open += 1
+                self.series.open += 1
 
     def _between(self, after: datetime, until: datetime) -> list[datetime]:
         # The times are those of whole minutes.
