@@ -28,9 +28,9 @@ def rescore(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Score the answers of an evaluation once more: its job was retried, or a judge's.
+    """Score the answers of an evaluation once more.
 
-    A job that is on its way is waited for, and judges are asked anew of answers that are new.
+    Of use if its job was retried, or that of a judge. A job that is on its way is waited for, and judges are asked anew of answers that are new.
     Scores, comparisons (with the baseline of today) and what the gate says are replaced together,
     at the end; whatever ends this earlier leaves them as they were. Ends as `eval gate` does.
 
