@@ -7,12 +7,12 @@ has the tokenizer, counts what is in it.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.children import events_of, program
 from jobs.errors import ChildFailed, UsageError
+from jobs.scratch import scratch_folder
 from jobs.storage import Storage
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ def estimate(
 
     if sample is not None and sample < 1:
         raise UsageError(f"--sample is {sample}; it must be 1 or more")
-    with tempfile.TemporaryDirectory(prefix="pagemill-estimate-") as root:
-        storage = Storage(root)
+    with scratch_folder() as root:
+        storage = Storage(str(root))
         new = prepare(submission, storage, reading, max_unpacked=max_unpacked)
         chunks = _chosen([chunk.rows for chunk in new.plan.chunks], sample)
         request = {
             "arguments": list(arguments),
-            "root": root,
+            "root": str(root),
             "folder": str(storage.job(new.folder).path),
             "input_path": new.plan.input_path,
             "chunks": chunks,

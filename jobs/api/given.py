@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pyarrow import fs
 
 from jobs.errors import InputError, StorageError, UsageError
 from jobs.reading.sources import STDIN, Source
+from jobs.scratch import scratch_folder
 
 if TYPE_CHECKING:
     import pandas
@@ -49,7 +49,7 @@ def opened_input(data: Any, given_format: object) -> Iterator[str | Source]:
         raise UsageError(f"format is for files; {name} needs none")
     batches = _batches(data, name)
     if batches is not None:
-        with tempfile.TemporaryDirectory(prefix="pagemill-") as folder:
+        with scratch_folder() as folder:
             path = os.path.join(folder, "rows.parquet")
             _write(batches, path, name)
             yield Source(name, (path,), os.path.getsize(path), filesystem=fs.LocalFileSystem())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SHOWN_STRANGERS = 3
 # Why something goes: it ended long ago, it was deleted and has files, it was never submitted.
 _OLD, _DELETED, _ORPHAN = "retention", "deleted", "never_submitted"
+_SCRATCH = "killed"  # a temporary folder
 
 Gone = tuple[str, str, str]  # whose files, why, and the same in words
 
@@ -49,6 +50,7 @@ def gc(
             _delete_old_evaluations(deployment, dry_run),
             _finish_deletions(deployment, deleted, dry_run),
             _remove_orphans(deployment, dry_run),
+            _remove_scratch(dry_run),
         ):
             found.append({"id": name, "reason": why})
             if not as_json:
@@ -58,7 +60,7 @@ def gc(
         print(json.dumps(found))
     number = Counter(gone["reason"] for gone in found)
     be = "would be" if dry_run else "are"
-    folders = plural(number[_DELETED] + number[_ORPHAN], "folder")
+    folders = plural(sum(number[why] for why in (_DELETED, _ORPHAN, _SCRATCH)), "folder")
     evaluations = sum(g["reason"] == _OLD and g["id"].startswith("eval_") for g in found)
     jobs = plural(number[_OLD] - evaluations, "job")
     also = f" and {plural(evaluations, 'evaluation')}" if evaluations else ""
@@ -114,6 +116,14 @@ def _remove_orphans(deployment: Deployment, dry_run: bool) -> Iterator[Gone]:
     for name in orphans(deployment.store, deployment.storage):
         if dry_run or remove_orphan(deployment.store, deployment.storage, name):
             yield name, _ORPHAN, "was never submitted"
+
+
+def _remove_scratch(dry_run: bool) -> Iterator[Gone]:
+    """Temporary folders of this machine that killed commands left."""
+    from jobs.scratch import abandoned, remove_abandoned
+
+    for folder in abandoned() if dry_run else remove_abandoned():
+        yield str(folder), _SCRATCH, "is of a command that was killed"
 
 
 def _tell_strangers(deployment: Deployment) -> None:
