@@ -12,9 +12,9 @@ from jobs import layout
 from jobs.errors import OutputError, OutputNotReady
 from jobs.gather import gathered
 from jobs.job_folder import JobFolder
-from jobs.manifest import read_manifest
+from jobs.manifest import manifest_files, read_manifest
 from jobs.parts import job_schema, read_groups
-from jobs.records import ChunkRecord, JobRecord, WindowSpec
+from jobs.records import ChunkRecord, Counts, JobRecord, WindowSpec
 from jobs.row_order import RowOrder
 from jobs.states import JobState
 from jobs.storage import Storage
@@ -60,6 +60,10 @@ class PublishedVersion:
     def groups(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
         for part in self.parts():
             yield from part.groups(columns)
+
+    def counts(self) -> Counts:
+        """Outcomes and tokens of all its rows."""
+        return sum((entry.counts for entry in manifest_files(self.manifest)), Counts())
 
     def parts(self) -> Iterator[PublishedPart]:
         """Its files, in row order; at most 65,536 rows each."""
@@ -142,7 +146,14 @@ def open_version(storage: Storage, job: JobRecord, version: int | None = None) -
         raise OutputNotReady(_why_not(job))
     if version is not None and not 1 <= version <= newest:
         raise OutputNotReady(f"job {job.id} has no version {version}; the newest is {newest}")
-    return PublishedVersion(storage.job(job.folder), job, version or newest)
+    folder = storage.job(job.folder)
+    manifests = (layout.manifest(newest), layout.manifest(version or newest))
+    if [folder.exists(path) for path in manifests] == [True, False]:
+        raise OutputNotReady(
+            f"version {version} of job {job.id} failed and was never published; the newest is "
+            f"{newest}"
+        )
+    return PublishedVersion(folder, job, version or newest)
 
 
 def open_partial(store: Store, storage: Storage, job: JobRecord) -> OutputRows:

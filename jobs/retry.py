@@ -17,6 +17,7 @@ from jobs.manifest import count_rows
 from jobs.parts import open_parquet
 from jobs.records import ChunkSpec, Counts, JobRecord, Plan, WindowSpec
 from jobs.results import PublishedVersion, open_version
+from jobs.states import JobState
 from jobs.storage import Storage
 from jobs.store import Store
 
@@ -26,8 +27,9 @@ _FIRST = layout.input_copy(1)  # holds every row that was not refused at submit
 def plan_retry(store: Store, storage: Storage, job_id: str) -> tuple[Plan, Counts]:
     """Plan to answer the failed rows of the newest version; writes their normalized copy.
 
-    Rows that were refused at submit would be refused again: they stay as they are. Returns the
-    plan, and the counts that its rows have in the published version.
+    Rows that were refused at submit would be refused again: they stay as they are. Of a version
+    that failed nothing is taken over, so its rows are answered again, upon the version before.
+    Returns the plan, and the counts that its rows have in the published version.
 
     Raises:
         StateConflict: the job has not ended, or there is nothing to answer again.
@@ -41,7 +43,8 @@ def plan_retry(store: Store, storage: Storage, job_id: str) -> tuple[Plan, Count
         )
     if job.published_version is None:
         raise StateConflict(
-            f"job {job.id} {job.state} and published nothing; submit its file again"
+            f"job {job.id} {job.state} and published nothing; submit its file again "
+            f"(`pagemill results {job.id} --partial` reads what was answered)"
         )
     published = open_version(storage, job)
     failed = _failed_rows(published)
@@ -64,6 +67,7 @@ def plan_retry(store: Store, storage: Storage, job_id: str) -> tuple[Plan, Count
         job.total_rows,
         rejected=0,
         follows=job.version,
+        published=published.counts() if job.state is JobState.FAILED else None,
     )
     return plan, _counts_of(published, rows)
 

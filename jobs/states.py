@@ -47,11 +47,12 @@ JOB_MOVES: dict[JobState, frozenset[JobState]] = {
     JobState.FINALIZING: frozenset(
         {JobState.COMPLETED, JobState.CANCELLED, JobState.EXPIRED, JobState.FAILED}
     ),
-    # `retry` opens a job again for its next version.
+    # `retry` opens a job again for its next version; one that failed, if an earlier version of it
+    # was published.
     JobState.COMPLETED: frozenset({JobState.QUEUED}),
     JobState.CANCELLED: frozenset({JobState.QUEUED}),
     JobState.EXPIRED: frozenset({JobState.QUEUED}),
-    JobState.FAILED: frozenset(),
+    JobState.FAILED: frozenset({JobState.QUEUED}),
 }
 
 CHUNK_MOVES: dict[ChunkState, frozenset[ChunkState]] = {

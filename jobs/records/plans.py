@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from jobs.records.counts import Counts
 from jobs.records.rows import ErrorTally
 
 
@@ -56,6 +57,8 @@ class Plan:
         rejected: rows refused at submit (they are counted as failed from the start).
         follows: the version that a retry was planned from; a job that has gone on from there
             is not opened again with this plan.
+        published: counts of the version that it builds upon, where those of the job are of a
+            later one that failed.
         rejected_errors: what was wrong with the rejected rows, by code.
     """
 
@@ -65,6 +68,7 @@ class Plan:
     total_rows: int
     rejected: int
     follows: int | None = None
+    published: Counts | None = None
     rejected_errors: tuple[ErrorTally, ...] = ()
 
 

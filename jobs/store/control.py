@@ -92,7 +92,9 @@ def reopen(
             f"job {job_id} has been retried in the meantime and is at version {job.version}; "
             "see `pagemill status`, and retry it again if rows still lack an answer"
         )
-    before = counts_of(job)
+    if job.state == JobState.FAILED and job.published_version is None:
+        raise StateConflict(f"job {job_id} failed and published nothing; submit its file again")
+    before = plan.published or counts_of(job)
     remaining = before - retried
     if any(value < 0 for value in count_values(remaining).values()):
         raise ValueError(f"job {job_id} has {before}, of which {retried} cannot be retried")
@@ -113,6 +115,7 @@ def reopen(
         started_at=None,
         finalizing_at=None,
         finished_at=None,
+        garbage_version=_garbage_of(job),
         # It lies in the past if the job expired, and would stop the retry at once.
         deadline_at=None,
         cancel_requested_at=None,
@@ -120,10 +123,18 @@ def reopen(
     )
     if not moved:
         raise StateConflict(
-            f"job {job_id} is {job.state}; only a job that is completed, cancelled or expired "
-            "can be retried"
+            f"job {job_id} is {job.state}; only a job that has ended can be retried"
         )
     rows = sum(chunk.rows for chunk in plan.chunks)
     events.record(connection, job_id, events.RETRIED, f"version {job.version + 1}, rows: {rows}")
     insert_plan(connection, job_id, job.version + 1, plan)
     return read.job(connection, job_id)
+
+
+def _garbage_of(job: Row[Any]) -> int | None:
+    """The version whose garbage is removed next.
+
+    Until a job that failed is opened again, all that it wrote is kept: it can be read.
+    """
+    found: int | None = job.garbage_version
+    return job.version if found is None and job.state == JobState.FAILED else found

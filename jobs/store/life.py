@@ -88,7 +88,7 @@ class JobLife:
         self._database.transact(lambda c: deletions.forget(c, job_id))
 
     def reopen(self, job_id: str, plan: Plan, retried: Counts = ZERO) -> JobRecord:
-        """Open a completed, cancelled or expired job again, for its next version.
+        """Open a job that has ended again, for its next version.
 
         `total_rows` stays, `plan.rejected` is not counted (refused rows are failed already),
         and the deadline is lifted.
@@ -97,7 +97,7 @@ class JobLife:
             retried: counts of the rows in the plan's chunks; they leave the job's counts.
 
         Raises:
-            StateConflict: the job is in another state.
+            StateConflict: the job has not ended, or it failed and published nothing.
             ValueError: the job has fewer such rows.
         """
         attempt = itertools.count()

@@ -13,7 +13,7 @@ from jobs.database import Database
 from jobs.states import JobState
 from jobs.storage import Storage
 from jobs.store import Store
-from tests.support.crash_points import OF_A_JOB, OF_A_NOTIFICATION, OF_A_RETRY
+from tests.support.crash_points import OF_A_JOB, OF_A_NOTIFICATION, OF_A_RETRY, OF_A_SECOND_RETRY
 from tests.support.dying_player import LEASE_SECONDS, deliver, killed_at, play, reopen
 from tests.support.job_store import StoreUnderTest
 from tests.support.on_disk import check_clean, check_never_ahead, published
@@ -138,4 +138,31 @@ def test_a_retry_that_dies_there(job: PlayedJob, database_url: str, point: str) 
     reopen(job)
     to_the_end(job)
     check_done(job, 2)
+    assert before.items() <= published(job.storage, job.id).items()
+
+
+@pytest.mark.parametrize(
+    ("database_url", "point"), backends(OF_A_SECOND_RETRY), indirect=["database_url"]
+)
+def test_a_retry_of_one_that_failed_dies_there(
+    job: PlayedJob, database_url: str, point: str
+) -> None:
+    job.failing = {3, 4}
+    to_the_end(job)
+    before = published(job.storage, job.id)
+    job.failing = set()
+    reopen(job)
+    lease = job.claim()
+    job.spool(lease, job.rows_of(lease)[:1])
+    assert job.store.fail_job(job.id, "files_damaged", "torn", lease)
+
+    killed_at(point, database_url, job.storage, job.id)
+
+    assert before.items() <= published(job.storage, job.id).items()
+    reopen(job, 3)
+    to_the_end(job)
+    record = job.store.job(job.id)
+    assert (record.state, record.published_version) == (JobState.COMPLETED, 3)
+    assert [row["row_index"] for row in job.published(3)] == list(range(ROWS))
+    assert all(row["text"] for row in job.published(3) if row["row_index"] not in (1, 7))
     assert before.items() <= published(job.storage, job.id).items()

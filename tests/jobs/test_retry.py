@@ -7,9 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.errors import StateConflict
+from jobs.errors import OutputNotReady, StateConflict
 from jobs.finalize import drive
 from jobs.records import ChunkSpec, Counts
+from jobs.results import open_version
 from jobs.retry import plan_retry
 from jobs.states import JobState
 from jobs.storage import Storage
@@ -159,3 +160,93 @@ def test_a_failed_job_is_to_be_submitted_again(job: PlayedJob) -> None:
 
     with pytest.raises(StateConflict, match="published nothing; submit its file again"):
         plan_retry(job.store, job.storage, job.id)
+
+
+# ---- a retry that failed as a whole
+
+
+def failed_retry(job: PlayedJob) -> None:
+    """Version 1 lacks rows 0, 3 and 8; version 2 has answered the first two, and has failed."""
+    end(job, {0, 3, 8})
+    job.failing = set()
+    job.store.reopen(job.id, *plan_retry(job.store, job.storage, job.id))
+    job.finish(job.claim())
+    lease = job.claim()
+    assert job.store.fail_job(job.id, "files_damaged", "torn", lease)
+
+
+def test_a_retry_that_failed_is_retried_upon_the_version_before(job: PlayedJob) -> None:
+    failed_retry(job)
+    before = job.published(1)
+
+    plan, counts = plan_retry(job.store, job.storage, job.id)
+
+    assert (plan.input_path, plan.follows) == ("_input/v3.parquet", 2)
+    assert [w.base for w in plan.windows] == [f"v1/part-0000{n}.parquet" for n in range(3)]
+    # What the version that failed had answered is answered again.
+    assert [chunk.rows for chunk in plan.chunks] == [2, 1]
+    opened = job.store.reopen(job.id, plan, counts)
+    assert (opened.state, opened.version, opened.published_version) == (JobState.QUEUED, 3, 1)
+    assert opened.counts == Counts(5, 2, 0, 0, 20, 10, 15)
+    assert (opened.error_code, opened.error_message) == (None, None)
+    end(job, {8})
+
+    record = job.store.job(job.id)
+    assert (record.state, record.published_version) == (JobState.COMPLETED, 3)
+    assert record.counts == Counts(7, 3, 0, 0, 32, 14, 21)
+    assert job.published(1) == before
+    kept = {row["row_index"]: row["text"] for row in before if row["error"] is None}
+    after = {row["row_index"]: row["text"] for row in job.published(3) if row["error"] is None}
+    assert kept.items() <= after.items()
+    assert after.keys() - kept.keys() == {0, 3}
+
+
+def test_what_a_retry_that_failed_left_behind_is_removed(job: PlayedJob) -> None:
+    end(job, {0, 3, 8})
+    job.failing = set()
+    job.store.reopen(job.id, *plan_retry(job.store, job.storage, job.id))
+    lease = job.claim()
+    job.spool(lease, [0])
+    assert job.store.fail_job(job.id, "files_damaged", "torn", lease)
+    drive(job.store, job.storage, "me")
+    spool = job.storage.job(job.id).at(f"_spool/{lease.chunk_id}")
+    assert spool.exists()  # as long as it may be read
+
+    job.store.reopen(job.id, *plan_retry(job.store, job.storage, job.id))
+    drive(job.store, job.storage, "me")
+    assert not spool.exists()
+
+
+def test_a_worker_of_the_version_that_failed_changes_nothing(job: PlayedJob) -> None:
+    end(job, {0, 3, 8})
+    job.store.reopen(job.id, *plan_retry(job.store, job.storage, job.id))
+    late = job.claim()
+    job.store.fail_job(job.id, "model_unavailable", "no model")
+    opened = job.store.reopen(job.id, *plan_retry(job.store, job.storage, job.id))
+    assert not job.finish(late)
+    assert not job.store.fail_job(job.id, "files_damaged", "late", late)
+    assert job.store.job(job.id) == opened
+
+
+def test_a_version_that_failed_cannot_be_read(job: PlayedJob) -> None:
+    failed_retry(job)
+    job.store.reopen(job.id, *plan_retry(job.store, job.storage, job.id))
+    end(job, set())
+    record = job.store.job(job.id)
+    assert open_version(job.storage, record, 1).counts().completed == 5
+    assert open_version(job.storage, record).counts() == record.counts
+    with pytest.raises(OutputNotReady, match=r"version 2 .* was never published"):
+        open_version(job.storage, record, 2)
+
+
+def test_a_retry_may_fail_again_and_again(job: PlayedJob) -> None:
+    end(job, {0})
+    for version in (2, 3, 4):
+        job.store.reopen(job.id, *plan_retry(job.store, job.storage, job.id))
+        assert job.store.job(job.id).version == version
+        assert job.store.fail_job(job.id, "model_unavailable", "no model")
+    job.store.reopen(job.id, *plan_retry(job.store, job.storage, job.id))
+    end(job, set())
+    record = job.store.job(job.id)
+    assert (record.state, record.published_version) == (JobState.COMPLETED, 5)
+    assert [row["row_index"] for row in job.published(5) if row["error"]] == [1, 9]

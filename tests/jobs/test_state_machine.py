@@ -244,21 +244,27 @@ class JobQueue(RuleBasedStateMachine):
     def retry(self, job_id: str, shape: list[int]) -> None:
         """All rows without an answer are tried again, but for those refused at submit."""
         before = self.store.job(job_id)
+        published = None
+        if before.state == JobState.FAILED:  # it is built upon the version before
+            published = self.model.newest.get(job_id)
+        counts = published or before.counts
         retried = Counts(
-            failed=before.counts.failed - self.model.refused[job_id],
-            cancelled=before.counts.cancelled,
-            expired=before.counts.expired,
+            failed=counts.failed - self.model.refused[job_id],
+            cancelled=counts.cancelled,
+            expired=counts.expired,
         )
+        plan = replace(new_plan(shape), published=published)
         try:
-            after = self.store.reopen(job_id, new_plan(shape), retried)
+            after = self.store.reopen(job_id, plan, retried)
         except StateConflict:
-            assert before.state not in TERMINAL or before.state == JobState.FAILED
+            never_published = before.state == JobState.FAILED and job_id not in self.model.newest
+            assert before.state not in TERMINAL or never_published
             return
         assert (after.state, after.version) == (JobState.QUEUED, before.version + 1)
-        assert after.published_version == before.version
-        del self.model.published[job_id]
+        assert after.published_version == before.published_version
+        self.model.published.pop(job_id, None)
         self.model.base[job_id] = after.counts
-        assert after.counts + retried == before.counts
+        assert after.counts + retried == counts
 
     @rule(target=jobs, job_id=consumes(jobs))
     def delete(self, job_id: str) -> Any:
@@ -332,7 +338,7 @@ class JobQueue(RuleBasedStateMachine):
                 "expired": JobState.EXPIRED,
             }.get(before.stop_reason)
             assert after.published_version == lease.version
-            self.model.published[lease.job_id] = published
+            self.model.publish(lease.job_id, published)
         else:
             assert after == before
 
@@ -344,7 +350,7 @@ class JobQueue(RuleBasedStateMachine):
         if drained.state == JobState.FINALIZING:
             published, failed = self.model.to_publish(drained, spooled)
             self.back.finalize(job_id, published, tallies(failed))
-            self.model.published[job_id] = published
+            self.model.publish(job_id, published)
 
     # ---- always
 
@@ -370,7 +376,7 @@ class JobQueue(RuleBasedStateMachine):
                     self.store.jobs_to_finalize()
                     drained = self.store.job(job.id)
                     self.back.finalize(job.id, self.model.to_publish(drained, 0)[0])
-                    self.model.published[job.id] = self.store.job(job.id).counts
+                    self.model.publish(job.id, self.store.job(job.id).counts)
             assert all(job.state in TERMINAL for job in self.model.all_jobs())
             self.everything_holds()
         finally:

@@ -351,10 +351,10 @@ def test_a_lease_of_an_older_version_is_worth_nothing(back: StoreUnderTest, stor
 
 def test_a_retry_needs_a_job_that_ended_with_results(back: StoreUnderTest, store: Store) -> None:
     job = back.add((1,))
-    with pytest.raises(StateConflict, match="is queued; only a job that is completed"):
+    with pytest.raises(StateConflict, match="is queued; only a job that has ended"):
         store.reopen(job.id, new_plan((1,)))
     store.fail_job(job.id, "broken", "it broke")
-    with pytest.raises(StateConflict, match="is failed"):
+    with pytest.raises(StateConflict, match="failed and published nothing"):
         store.reopen(job.id, new_plan((1,)))
     with pytest.raises(JobNotFound):
         store.reopen("job_nowhere", new_plan((1,)))

@@ -77,6 +77,16 @@ OF_A_RETRY = {
     "the retry has ended": Point("finish_job", "after"),
 }
 
+# After one that failed as a whole.
+OF_A_SECOND_RETRY = {
+    **_writing("the second copy", r"_input/v3"),
+    "the job that failed is open again": Point("reopen", "after"),
+    "its former parts are half removed": Point("remove", "after"),
+    "a part of the second retry is written": Point("create", "after", r"_parts/.*-v3-"),
+    "a file of the second retry is published": Point("link", "after", r"v3/"),
+    "the second retry has ended": Point("finish_job", "after"),
+}
+
 OF_A_SUBMIT = {
     **_writing("the input", r"_input/v1\.parquet"),
     "the folder is not marked yet": Point("mark", "before"),
@@ -124,7 +134,7 @@ OF_A_NOTIFICATION = {
     "that is noted": Point("notification_delivered", "after"),
 }
 
-OF_JOBS = {**OF_A_JOB, **OF_A_RETRY, **OF_A_SUBMIT}
+OF_JOBS = {**OF_A_JOB, **OF_A_RETRY, **OF_A_SECOND_RETRY, **OF_A_SUBMIT}
 OF_EVALUATIONS = {**OF_AN_EVALUATION, **OF_ITS_SCORES, **OF_NEW_SCORES}
 POINTS = {**OF_JOBS, **OF_A_NOTIFICATION, **OF_A_TICK, **OF_EVALUATIONS}
 

@@ -26,7 +26,7 @@ from jobs.spool import SpoolWriter, read_spool
 from jobs.storage import Storage
 from jobs.store import Store
 from jobs.tallies import tally_errors
-from tests.support.crash_points import OF_A_RETRY, POINTS, ROOT, arm
+from tests.support.crash_points import OF_A_RETRY, OF_A_SECOND_RETRY, POINTS, ROOT, arm
 from tests.support.played_job import MODEL, PlayedJob
 
 FINGERPRINT = "fingerprint"
@@ -43,9 +43,9 @@ def killed_at(point: str, database_url: str, storage: Storage, job_id: str) -> N
     assert done.returncode == -9, f"{point} was not met\n{done.stdout}{done.stderr}"
 
 
-def reopen(job: PlayedJob) -> None:
-    """Retry the failed rows of a job, unless that was begun before."""
-    if job.store.job(job.id).version == 1:
+def reopen(job: PlayedJob, version: int = 2) -> None:
+    """Retry the failed rows of a job as that version, unless that was begun before."""
+    if job.store.job(job.id).version < version:
         plan, counts = plan_retry(job.store, job.storage, job.id)
         job.store.reopen(job.id, plan, counts)
 
@@ -85,6 +85,8 @@ def main() -> None:
     arm(POINTS[point])
     if point in OF_A_RETRY:
         reopen(job)
+    if point in OF_A_SECOND_RETRY:
+        reopen(job, 3)
     play(job)
     deliver(job)
 

@@ -52,10 +52,15 @@ class JobQueueModel:
         # Counts of a job when its version began; and, from its end on, as they were published.
         self.base: dict[str, Counts] = {}
         self.published: dict[str, Counts] = {}
+        # Counts of the newest version that was published, also while a later one is worked on.
+        self.newest: dict[str, Counts] = {}
         self.refused: dict[str, int] = {}
         self.commits: Counter[str] = Counter()
         self.newest_finalization: dict[str, int] = {}
         self.deleted: set[str] = set()
+
+    def publish(self, job_id: str, counts: Counts) -> None:
+        self.published[job_id] = self.newest[job_id] = counts
 
     # ---- what there is
 
