@@ -37,6 +37,7 @@ _TRIES = 5  # one after the other that bring nothing
 _PAUSE_SECONDS = 1.0
 _TELL_SECONDS = 0.1
 _PARTIAL = ".pagemill.incomplete"
+_SHA256_DIGITS = 64
 
 
 class Amount:
@@ -138,7 +139,7 @@ class Cache:
             download.go_on(opened, amount)
             opened.flush()
             os.fsync(opened.fileno())
-        if file.sha256 is not None and _sha256(partial) != file.sha256:
+        if _is_damaged(partial, file):
             partial.unlink()
             raise Refused(
                 "hub",
@@ -221,6 +222,18 @@ def _tries_after(error: Exception) -> int:
     return 0 if on_disk else _TRIES
 
 
-def _sha256(path: Path) -> str:
+def _is_damaged(path: Path, file: RemoteFile) -> bool:
+    """Whether its content is not that of which the hub gave the hash."""
+    if file.sha256 is not None:
+        return _digest(path, hashlib.sha256()) != file.sha256
+    if file.git_id is None:
+        return False
+    # A repository of git is of one kind of hash or of the other.
+    digest = hashlib.sha256() if len(file.git_id) == _SHA256_DIGITS else hashlib.sha1()
+    digest.update(b"blob %d\0" % path.stat().st_size)
+    return _digest(path, digest) != file.git_id
+
+
+def _digest(path: Path, begun: hashlib._Hash) -> str:
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, lambda: begun).hexdigest()

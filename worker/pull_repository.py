@@ -24,11 +24,13 @@ class RemoteFile:
     Attributes:
         size: None where the hub does not say.
         sha256: of its content, of files in large storage.
+        git_id: of its content as git counts it, of all others; None where the hub does not say.
     """
 
     name: str
     size: int | None
     sha256: str | None
+    git_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,11 @@ class Repository:
         info = HfApi().model_info(name, revision=revision, files_metadata=True)
         files = {
             found.rfilename: RemoteFile(
-                found.rfilename, found.size, None if found.lfs is None else found.lfs.sha256
+                found.rfilename,
+                found.size,
+                None if found.lfs is None else found.lfs.sha256,
+                # Of a file in large storage it is that of the pointer to it.
+                found.blob_id if found.lfs is None else None,
             )
             for found in info.siblings or ()
         }

@@ -232,6 +232,16 @@ def test_what_came_damaged_is_not_kept(pull: Puller, hub: FakeHub) -> None:
     pull(NAME)
 
 
+def test_a_small_file_that_is_not_what_the_hub_said_is_not_kept(pull: Puller, hub: FakeHub) -> None:
+    """A proxy that answers in place of the hub, say; the size is right."""
+    hub.lies = {"tokenizer.json"}
+    assert "tokenizer.json of org/tiny came damaged" in pull.refused(NAME, code=69)
+    assert not list(pull.cache.glob("*/blobs/*.incomplete"))
+    assert not list(pull.cache.glob("*/snapshots/*/tokenizer.json"))
+    hub.lies = set()
+    pull(NAME)
+
+
 # ---- refusals
 
 

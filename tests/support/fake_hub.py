@@ -41,6 +41,7 @@ class FakeHub:
         cut_after: bytes of each answer with a large file, after which the connection is reset.
         held: while it is not set, an answer with a large file stops in the middle.
         spoil: change the content of large files.
+        lies: names of files whose content is changed, whatever their size.
         asked: all requests.
     """
 
@@ -53,6 +54,7 @@ class FakeHub:
     held: threading.Event = field(default_factory=threading.Event)
     in_the_middle: threading.Event = field(default_factory=threading.Event)
     spoil: bool = False
+    lies: set[str] = field(default_factory=set)
     asked: list[Asked] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -196,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
                 **headers, "Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}",
             }  # fmt: skip
         body = content[start:]
-        if self._hub.spoil and path.suffix in LARGE:
+        if (self._hub.spoil and path.suffix in LARGE) or path.name in self._hub.lies:
             body = bytes(byte ^ 1 for byte in body)
         self._head(status, {**headers, "Content-Length": str(len(body))})
         if self.command == "GET":

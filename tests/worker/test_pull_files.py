@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from huggingface_hub.file_download import HfFileMetadata
 from worker import pull_files
 from worker.pull import pull
 from worker.pull_files import Amount, Download
+from worker.pull_repository import RemoteFile
 from worker.telling import Refused
 
 pytestmark = pytest.mark.quick
@@ -63,3 +65,27 @@ def test_a_file_that_does_not_end_where_the_hub_said_fills_no_disk(
     assert session.asked == 1
     assert amount.fetched <= SIZE
     assert path.stat().st_size == 0
+
+
+CONTENT = b'{"model_type": "llama"}'
+
+
+@pytest.mark.parametrize(
+    ("sha256", "git_id"),
+    [
+        (hashlib.sha256(CONTENT).hexdigest(), None),
+        # What `git hash-object` says of it, in a repository of either kind.
+        (None, "230d5f4da0da586aad26ead694ea67cd15bd6df1"),
+        (None, hashlib.sha256(b"blob %d\0%b" % (len(CONTENT), CONTENT)).hexdigest()),
+        (None, None),
+    ],
+)
+def test_content_is_compared_with_the_hash_of_the_hub(
+    tmp_path: Path, sha256: str | None, git_id: str | None
+) -> None:
+    path = tmp_path / "config.json"
+    file = RemoteFile(path.name, None, sha256, git_id)
+    path.write_bytes(CONTENT)
+    assert not pull_files._is_damaged(path, file)
+    path.write_bytes(CONTENT.replace(b"llama", b"lhama"))
+    assert pull_files._is_damaged(path, file) == (file.sha256 is not None or git_id is not None)
