@@ -220,7 +220,11 @@ def read_groups(
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     with open_parquet(folder, path) as file:
         for group in range(file.num_row_groups):
-            yield _aligned(file.read_row_group(group, columns), wanted, path)
+            rows = file.read_row_group(group, columns)
+            if columns is not None:
+                # Arrow reads the field of a struct, too, whose path is a column's name.
+                rows = rows.select([name for name in columns if name in rows.schema.names])
+            yield _aligned(rows, wanted, path)
 
 
 def _aligned(rows: _Rows, schema: pa.Schema, path: str) -> _Rows:

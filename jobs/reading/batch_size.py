@@ -78,14 +78,20 @@ def _is_in(path: str, column: str) -> bool:
 
 
 def _longest(probe: pa.RecordBatch, schema: pa.Schema, path: str) -> int | None:
-    """Bytes of the longest value in a leaf's dictionary; None where none was read."""
-    top = next(name for name in schema.names if _is_in(path, name))
+    """Bytes of the longest value in a leaf's dictionary; None where none was found.
+
+    Names may have dots in them, so a path may be that of another column or field.
+    """
+    top = max((name for name in schema.names if _is_in(path, name)), key=len)
     names = path[len(top) :].split(".")
     array = probe.column(top)
     while not isinstance(array, pa.DictionaryArray):
         if pa.types.is_struct(array.type):
             # Lists add names of their own to the path, which differ among writers.
-            names = names[next(i for i, n in enumerate(names) if n in array.type.names) :]
+            known = [i for i, name in enumerate(names) if name in array.type.names]
+            if not known:
+                return None
+            names = names[known[0] :]
             array = array.field(names[0])
         elif hasattr(array, "values"):
             array = array.values

@@ -14,6 +14,7 @@ from jobs.keys import LOGPROBS_OF_ANSWERS, Kind, Meaning
 from jobs.kinds import JobKind
 from jobs.openai_lines import LINE_KEYS
 from jobs.prompts import PromptRules
+from jobs.reading.carried_types import plain_type
 from jobs.schema import CARRIED_PREFIX, output_name
 
 MAX_COLUMNS = 4096
@@ -94,39 +95,6 @@ def _may_hold_plain_rows(schema: pa.Schema) -> bool:
     )
 
 
-def without_views(kind: pa.DataType) -> pa.DataType:
-    """The type with plain lists and strings in place of views, which Arrow cannot reorder."""
-    if types.is_string_view(kind):
-        return pa.string()
-    if types.is_binary_view(kind):
-        return pa.binary()
-    if types.is_list_view(kind) or types.is_list(kind):
-        return pa.list_(_plain(kind.value_field))
-    if types.is_large_list_view(kind) or types.is_large_list(kind):
-        return pa.large_list(_plain(kind.value_field))
-    if types.is_struct(kind):
-        return pa.struct([_plain(field) for field in kind])
-    return kind
-
-
-def convert(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column as another type.
-
-    Raises:
-        pyarrow.ArrowException, ValueError: its values do not fit.
-    """
-    try:
-        converted = column.cast(kind)
-        converted.validate()
-    except pa.ArrowInvalid:  # Arrow's cast of a list view makes a list that is not valid
-        return pa.array(column.to_pylist(), kind)
-    return converted
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    return field.with_type(without_views(field.type))
-
-
 def _carry(fields: list[pa.Field], kind: JobKind) -> tuple[tuple[str, pa.Field], ...]:
     """Output names that are all different: `input.text` may be taken when `text` needs it."""
     taken = {field.name for field in fields if output_name(field.name, kind) == field.name}
@@ -137,7 +105,7 @@ def _carry(fields: list[pa.Field], kind: JobKind) -> tuple[tuple[str, pa.Field],
             while target in taken:
                 target = f"input.{target}"
             taken.add(target)
-        plain = pa.field(CARRIED_PREFIX + target, without_views(field.type))
+        plain = pa.field(CARRIED_PREFIX + target, plain_type(field.type))
         carried.append((field.name, plain))
     return tuple(carried)
 

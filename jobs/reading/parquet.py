@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,7 +17,8 @@ from jobs.openai_lines import LINE_KEYS, is_batch_line
 from jobs.prompts import PromptRules
 from jobs.reading.batch_size import batch_rows
 from jobs.reading.blocks import Block
-from jobs.reading.columns import assign_columns, convert
+from jobs.reading.carried_types import convert
+from jobs.reading.columns import assign_columns
 from jobs.reading.lines import MAX_LINE_BYTES
 from jobs.reading.page_sizes import check_page_sizes
 from jobs.reading.row_groups import read_row_groups
@@ -87,11 +89,20 @@ class ParquetRows:
         return ""
 
     def _check_columns(self, needed: list[str]) -> None:
-        missing = [name for name in needed if name not in self._file.schema.names]
+        counts = Counter(self._file.schema.names)
+        twice = [name for name in needed if counts[name] > 1]
+        if twice:
+            raise InputError(f"{self._file.path} has two columns {twice[0]!r}; rename one of them")
+        missing = [name for name in needed if not counts[name]]
         if missing:
             raise InputError(
                 f"{self._file.path} has no column {missing[0]!r}, which the first file of the "
                 "folder has; all files of a folder must have the same columns"
+            )
+        if further := sorted(set(counts) - set(needed)):
+            raise InputError(
+                f"{self._file.path} has a column {further[0]!r}, which the first file of the "
+                "folder has not; all files of a folder must have the same columns"
             )
 
     def _block(self, batch: pa.RecordBatch, first_line: int) -> Block:

@@ -244,3 +244,14 @@ def test_some_columns_can_be_read_and_those_that_a_file_lacks_are_null(folder: J
     (group,) = read_groups(folder, "x.parquet", schema, ["seed", "error"])
 
     assert group.equals(pa.table({"seed": pa.array([None], pa.int64()), "error": ["a"]}))
+
+
+def test_a_column_is_not_taken_for_a_field_of_its_name(folder: JobFolder) -> None:
+    error = pa.array([{"code": "a"}])
+    schema = pa.schema([("error", error.type), ("error.code", pa.string())])
+    with folder.create("x.parquet") as file:
+        pq.write_table(pa.table({"error": error, "error.code": ["b"]}), file)
+
+    (group,) = read_groups(folder, "x.parquet", schema, ["error.code"])
+
+    assert group.equals(pa.table({"error.code": ["b"]}))
