@@ -23,7 +23,14 @@ from jobs.garbage import collect
 from jobs.gather import gathered
 from jobs.job_folder import JobFolder
 from jobs.manifest import FileEntry, describe, manifest_bytes, manifest_files, read_manifest
-from jobs.parts import FileFacts, job_schema, open_parquet, read_chunk_input, some, write_output
+from jobs.parts import (
+    FileFacts,
+    job_schema,
+    open_chunk_inputs,
+    open_parquet,
+    some,
+    write_output,
+)
 from jobs.records import (
     ChunkRecord,
     Counts,
@@ -172,12 +179,11 @@ def _errors_of_stopped(
     folder: JobFolder, lease: MergeLease, chunks: Iterable[ChunkRecord]
 ) -> tuple[ErrorTally, ...]:
     """Errors of failed rows whose chunk was stopped; those of other chunks came with a commit."""
-    copy = layout.input_copy(lease.version)
     stopped: dict[int, list[pa.ChunkedArray]] = {}
-    for chunk in chunks:
-        if chunk.part is None:
-            rows = read_chunk_input(folder, copy, chunk.ordinal).column("row_index")
-            stopped.setdefault(chunk.window, []).append(rows)
+    with open_chunk_inputs(folder, layout.input_copy(lease.version)) as copy:
+        for chunk in chunks:
+            if chunk.part is None:
+                stopped.setdefault(chunk.window, []).append(copy.indices(chunk.ordinal))
 
     def failed() -> Iterator[RowResult]:
         for window, columns in stopped.items():

@@ -9,9 +9,10 @@ import pyarrow.compute as pc
 
 from jobs import layout
 from jobs.errors import OutputNotReady
-from jobs.parts import answered, job_schema, read_batches, read_chunk_input
+from jobs.parts import answered, job_schema, open_chunk_inputs, read_batches, read_chunk_input
 from jobs.records import ChunkRecord, JobRecord
 from jobs.results import open_version
+from jobs.row_set import RowSet
 from jobs.spool import read_spool
 from jobs.storage import Storage
 from jobs.store import Store
@@ -58,19 +59,19 @@ class FinishedRows:
     def last(self) -> Iterator[pa.Table]:
         """After the job has ended: `new`, and rows that became error rows only then."""
         yield from self.new()
-        left: set[int] = set()
-        for chunk in self._chunks():
-            rows = self._input(chunk)["row_index"].to_pylist()
-            left.update(set(rows) - self._given.get(chunk.id, set()))
-        if not left:
+        left = RowSet(self._job.total_rows)
+        with open_chunk_inputs(self._folder, layout.input_copy(self._job.version)) as copy:
+            for chunk in self._chunks():
+                rows = copy.indices(chunk.ordinal).to_pylist()
+                left.add(set(rows) - self._given.get(chunk.id, set()))
+        if not len(left):
             return
         try:
             published = open_version(self._storage, self._job_now(), self._job.version)
         except OutputNotReady:  # it failed
             return
-        wanted = pa.array(sorted(left), pa.int64())
         for group in published.groups():
-            yield from _unless_empty(group.filter(pc.is_in(group["row_index"], wanted)))
+            yield from _unless_empty(left.of(group))
 
     def _chunks(self) -> list[ChunkRecord]:
         """Those of which there may be more to give."""

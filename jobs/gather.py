@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 
 from jobs import layout
 from jobs.job_folder import JobFolder
-from jobs.parts import answered, job_schema, read_batches, read_chunk_input
+from jobs.parts import ChunkInputs, answered, job_schema, open_chunk_inputs, read_batches
 from jobs.records import ChunkRecord, RowErrorInfo, RowResult, WindowSpec
 from jobs.result_table import result_table
 from jobs.row_order import RowOrder
@@ -51,11 +51,17 @@ def gathered(
             if window.rejected is not None:
                 _add_file(order, folder, window.rejected)
             unfinished: set[int] = set()
-            for chunk in chunks:
-                if chunk.part is not None:
-                    _add_file(order, folder, chunk.part)
-                else:
-                    unfinished |= _add_unfinished(order, folder, chunk, model, stop_reason)
+            with ExitStack() as stack:
+                copy: ChunkInputs | None = None
+                for chunk in chunks:
+                    if chunk.part is not None:
+                        _add_file(order, folder, chunk.part)
+                        continue
+                    copy = copy or stack.enter_context(
+                        open_chunk_inputs(folder, layout.input_copy(version))
+                    )
+                    rows = copy.rows(chunk.ordinal)
+                    unfinished |= _add_unfinished(order, folder, chunk, rows, model, stop_reason)
             if window.base is not None:
                 for batch in read_batches(folder, window.base, schema):
                     order.add(order.without_known(batch, unfinished), window.base)
@@ -70,10 +76,14 @@ def _add_file(order: RowOrder, folder: JobFolder, path: str) -> None:
 
 
 def _add_unfinished(
-    order: RowOrder, folder: JobFolder, chunk: ChunkRecord, model: str, stop_reason: str | None
+    order: RowOrder,
+    folder: JobFolder,
+    chunk: ChunkRecord,
+    rows: pa.Table,
+    model: str,
+    stop_reason: str | None,
 ) -> set[int]:
     """Add what is known of a chunk that has no part; returns all of its rows."""
-    rows = read_chunk_input(folder, layout.input_copy(chunk.version), chunk.ordinal)
     results = read_spool(folder, chunk.id, None)
     indices = rows.column("row_index").to_pylist()
     if stop_reason is not None and chunk.state is ChunkState.STOPPED:

@@ -77,17 +77,47 @@ def read_chunk_input(folder: JobFolder, input_path: str, ordinal: int) -> pa.Tab
     Raises:
         OutputError: the copy is missing, damaged, or has no such row group.
     """
+    with open_chunk_inputs(folder, input_path) as copy:
+        return copy.rows(ordinal)
+
+
+@contextlib.contextmanager
+def open_chunk_inputs(folder: JobFolder, input_path: str) -> Iterator[ChunkInputs]:
+    """The normalized copy, for those who read many chunks of it.
+
+    Its footer grows with the number of chunks, so that to read it again for each of them would
+    take a time that grows with the square of the job.
+    """
     with open_parquet(folder, input_path) as file:
-        if not 0 <= ordinal < file.num_row_groups:
+        yield ChunkInputs(file, str(folder.at(input_path)))
+
+
+class ChunkInputs:
+    """The rows of each chunk, in the normalized copy."""
+
+    def __init__(self, file: pq.ParquetFile, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def rows(self, ordinal: int) -> pa.Table:
+        """As `read_chunk_input` gives them."""
+        rows = self._file.read_row_group(self._known(ordinal))
+        for field in NORMALIZED:
+            if field.name not in rows.schema.names:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        return rows
+
+    def indices(self, ordinal: int) -> pa.ChunkedArray:
+        """The `row_index` of each of these rows."""
+        return self._file.read_row_group(self._known(ordinal), ["row_index"])["row_index"]
+
+    def _known(self, ordinal: int) -> int:
+        if not 0 <= ordinal < self._file.num_row_groups:
             raise OutputError(
-                f"{folder.at(input_path)} has {file.num_row_groups} row groups, none for chunk "
+                f"{self._name} has {self._file.num_row_groups} row groups, none for chunk "
                 f"{ordinal}; it is not the copy that this job was planned with"
             )
-        rows = file.read_row_group(ordinal)
-    for field in NORMALIZED:
-        if field.name not in rows.schema.names:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows
+        return ordinal
 
 
 def job_schema(folder: JobFolder, input_path: str) -> pa.Schema:

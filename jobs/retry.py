@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs import layout
@@ -17,6 +16,7 @@ from jobs.manifest import count_rows
 from jobs.parts import open_parquet
 from jobs.records import ChunkSpec, Counts, JobRecord, Plan, WindowSpec
 from jobs.results import PublishedVersion, open_version
+from jobs.row_set import RowSet
 from jobs.states import JobState
 from jobs.storage import Storage
 from jobs.store import Store
@@ -48,7 +48,7 @@ def plan_retry(store: Store, storage: Storage, job_id: str) -> tuple[Plan, Count
         )
     published = open_version(storage, job)
     failed = _failed_rows(published)
-    if not failed:
+    if not len(failed):
         raise StateConflict(f"job {job.id} has no rows with errors; there is nothing to retry")
     folder = storage.job(job.folder)
     groups = list(_row_groups(folder, failed))
@@ -59,7 +59,7 @@ def plan_retry(store: Store, storage: Storage, job_id: str) -> tuple[Plan, Count
             "lists them)"
         )
     windows = _windows(store, job)
-    chunks, rows = _write_copy(folder, job.version + 1, groups, failed, windows)
+    chunks, rows = _write_copy(folder, job.version + 1, groups, failed, windows, job.total_rows)
     plan = Plan(
         layout.input_copy(job.version + 1),
         windows,
@@ -72,28 +72,26 @@ def plan_retry(store: Store, storage: Storage, job_id: str) -> tuple[Plan, Count
     return plan, _counts_of(published, rows)
 
 
-def _failed_rows(published: PublishedVersion) -> set[int]:
-    failed: set[int] = set()
+def _failed_rows(published: PublishedVersion) -> RowSet:
+    failed = RowSet(published.job.total_rows)
     for table in published.groups(["row_index", "error"]):
-        failed.update(table.filter(table["error"].is_valid())["row_index"].to_pylist())
+        failed.add(table.filter(table["error"].is_valid())["row_index"].to_pylist())
     return failed
 
 
-def _counts_of(published: PublishedVersion, rows: set[int]) -> Counts:
+def _counts_of(published: PublishedVersion, rows: RowSet) -> Counts:
     counts = Counts()
-    wanted = pa.array(sorted(rows), pa.int64())
     columns = ["row_index", "error", "prompt_tokens", "cached_tokens", "completion_tokens"]
     for table in published.groups(columns):
-        counts += count_rows(table.filter(pc.is_in(table["row_index"], wanted)))
+        counts += count_rows(rows.of(table))
     return counts
 
 
-def _row_groups(folder: JobFolder, failed: set[int]) -> Iterator[int]:
+def _row_groups(folder: JobFolder, failed: RowSet) -> Iterator[int]:
     """The row groups of the first copy that hold failed rows."""
     with open_parquet(folder, _FIRST) as file:
         for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, ["row_index"])["row_index"].to_pylist()
-            if not failed.isdisjoint(rows):
+            if failed.of(file.read_row_group(group, ["row_index"])).num_rows:
                 yield group
 
 
@@ -115,12 +113,13 @@ def _write_copy(
     folder: JobFolder,
     version: int,
     groups: Sequence[int],
-    failed: set[int],
+    failed: RowSet,
     windows: Sequence[WindowSpec],
-) -> tuple[tuple[ChunkSpec, ...], set[int]]:
+    total: int,
+) -> tuple[tuple[ChunkSpec, ...], RowSet]:
     """Write the rows to answer, a row group a chunk; returns the chunks and these rows."""
     chunks: list[ChunkSpec] = []
-    written: set[int] = set()
+    written = RowSet(total)
     with (
         open_parquet(folder, _FIRST) as source,
         folder.create(layout.input_copy(version)) as target,
@@ -135,25 +134,23 @@ def _write_copy(
         for window, rows in _chunks(source, groups, failed, windows):
             writer.write_table(rows, row_group_size=rows.num_rows)
             chunks.append(ChunkSpec(len(chunks), window, rows.num_rows))
-            written.update(rows["row_index"].to_pylist())
+            written.add(rows["row_index"].to_pylist())
     return tuple(chunks), written
 
 
 def _chunks(
     source: pq.ParquetFile,
     groups: Sequence[int],
-    failed: set[int],
+    failed: RowSet,
     windows: Sequence[WindowSpec],
 ) -> Iterator[tuple[int, pa.Table]]:
     """Failed rows as (window, chunk): in the planner's order, no chunk over two windows."""
     most = max(source.metadata.row_group(i).num_rows for i in range(source.num_row_groups))
     starts = [window.first_row for window in windows]
-    wanted = pa.array(sorted(failed), pa.int64())
     held: list[pa.Table] = []
     current = 0
     for group in groups:
-        table = source.read_row_group(group)
-        table = table.filter(pc.is_in(table["row_index"], wanted))
+        table = failed.of(source.read_row_group(group))
         window = bisect.bisect_right(starts, table["row_index"][0].as_py()) - 1
         if held and (window != current or sum(t.num_rows for t in held) >= most):
             yield from _cut(current, held, most)
