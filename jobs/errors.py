@@ -5,7 +5,8 @@
     ├── UsageError             options that do not fit together
     ├── InputError             the input file as a whole is refused at submit
     ├── StorageError           the storage folder cannot be read or written
-    │   └── StorageUnavailable   … and that may pass: it is full, read-only, or not there
+    │   ├── StorageUnavailable   … and that may pass: it is full, read-only, or not there
+    │   └── StorageUnusable      … and that will not: its URL names what no jobs are kept in
     ├── DatabaseError          the database is missing, locked, or of another version
     │   ├── DatabaseUnavailable  … and that may pass: it is away, or locked by others
     │   └── DatabaseUnusable     … and that will not: no driver, no such database, a wrong password
@@ -56,6 +57,20 @@ class InputError(JobsError):
     exit_code = 65
 
 
+class Unusable(Exception):
+    """Somebody has to act before it can work at all.
+
+    Attributes:
+        found: what is the case.
+        cure: what to do.
+    """
+
+    def __init__(self, found: str, cure: str) -> None:
+        super().__init__(f"{found}; {cure}")
+        self.found = found
+        self.cure = cure
+
+
 class StorageError(JobsError):
     """The storage folder cannot be read or written."""
 
@@ -74,6 +89,10 @@ class StorageUnavailable(StorageError):
         self.waits_for = waits_for
 
 
+class StorageUnusable(Unusable, StorageError):
+    """PAGEMILL_STORAGE_URL names what no jobs can be kept in."""
+
+
 class DatabaseError(JobsError):
     """The database is missing, locked, or of another version."""
 
@@ -84,18 +103,8 @@ class DatabaseUnavailable(DatabaseError):
     """The database cannot be reached, or stays locked; that may pass."""
 
 
-class DatabaseUnusable(DatabaseError):
-    """Somebody has to act before there is a database at all.
-
-    Attributes:
-        found: what is the case.
-        cure: what to do.
-    """
-
-    def __init__(self, found: str, cure: str) -> None:
-        super().__init__(f"{found}; {cure}")
-        self.found = found
-        self.cure = cure
+class DatabaseUnusable(Unusable, DatabaseError):
+    """Somebody has to act before there is a database at all."""
 
 
 class BrokerError(JobsError):

@@ -7,10 +7,15 @@ import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from jobs.errors import StorageError
+from jobs.errors import StorageUnusable
 from jobs.files import below, discard, make_folder, remove
 from jobs.job_folder import JobFolder
 from jobs.storage_errors import MARKER, away, is_storage, trouble
+
+_CURE = (
+    "name a folder, or file:///path, on a disk that all workers reach (where they are on several "
+    "machines, a network file system)"
+)
 
 
 class Storage:
@@ -20,7 +25,7 @@ class Storage:
         url: a path or a `file://` URL.
 
     Raises:
-        StorageError: the URL names something else.
+        StorageUnusable: the URL names something else.
     """
 
     def __init__(self, url: str) -> None:
@@ -108,9 +113,13 @@ class Storage:
 def _local_path(url: str) -> Path:
     parts = urlsplit(url)
     if len(parts.scheme) > 1 and parts.scheme != "file":
-        raise StorageError(
-            f"PAGEMILL_STORAGE_URL is {parts.scheme}://…, which pagemill cannot write yet; "
-            "name a folder, or file:///path, that all workers reach"
+        raise StorageUnusable(
+            f"PAGEMILL_STORAGE_URL is {parts.scheme}://…, and jobs are kept in folders only",
+            f"{_CURE}; only inputs may lie in an object store",
+        )
+    if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+        raise StorageUnusable(
+            f"PAGEMILL_STORAGE_URL is file://{parts.netloc}/…, which names a host", _CURE
         )
     path = Path(unquote(parts.path)) if parts.scheme == "file" else Path(url)
     return path.expanduser().absolute()

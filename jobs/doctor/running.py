@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jobs.doctor.findings import Finding, fault
-from jobs.errors import DatabaseUnusable, JobsError
+from jobs.errors import JobsError, Unusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Running:
         try:
             for finding in self._check.look():
                 self._add(finding)
-        except DatabaseUnusable as error:
+        except Unusable as error:
             self._add(fault(self._check.name, error.found, error.cure))
         except JobsError as error:
             self._add(fault(self._check.name, str(error), self._check.advice))

@@ -342,6 +342,15 @@ def test_a_storage_that_is_not_there_or_empty(tmp_path: Path) -> None:
     only(check_storage(made), Level.FAULT, "is no folder")
 
 
+@pytest.mark.parametrize("url", ["s3://bucket/jobs", "gs://bucket", "file://srv/jobs"])
+def test_a_storage_that_is_no_folder_is_not_taken_for_a_sick_disk(tmp_path: Path, url: str) -> None:
+    """It is so whether the bucket is there, and may be written, or not: nobody asks for it."""
+    made = settings(tmp_path, storage_url=url)
+    check = Check("storage", lambda: check_storage(made), 20, storage_check.ADVICE)
+    found = only(examine([check]), Level.FAULT, "PAGEMILL_STORAGE_URL is", "name a folder")
+    assert "df -h" not in (found.advice or "")
+
+
 @pytest.mark.parametrize("call", ["fsync", "rename"])
 def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     def refuse(*_: object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import StorageError
+from jobs.errors import StorageError, StorageUnusable
 from jobs.job_folder import JobFolder
 from jobs.storage import Storage
 
@@ -156,6 +156,25 @@ def test_the_storage_itself_may_be_reached_through_links(tmp_path: Path) -> None
     assert (tmp_path / "disk" / "job" / "v1" / "file").read_bytes() == b"x"
 
 
-def test_a_storage_that_cannot_be_written_yet_is_named() -> None:
-    with pytest.raises(StorageError, match="s3"):
-        Storage("s3://bucket/pagemill")
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("s3://bucket/pagemill", "is s3://…, and jobs are kept in folders only"),
+        ("S3://key:secret@bucket?region=eu", "is s3://…"),
+        ("gs://bucket", "is gs://…"),
+        ("hdfs://host/x", "is hdfs://…"),
+        ("s3:/bucket/pagemill", "is s3://…"),
+        ("file://srv/pagemill", "is file://srv/…, which names a host"),
+    ],
+)
+def test_a_storage_that_is_no_folder_is_refused_with_what_to_do(url: str, found: str) -> None:
+    with pytest.raises(StorageUnusable) as caught:
+        Storage(url)
+    assert found in caught.value.found
+    assert "name a folder, or file:///path" in caught.value.cure
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["file:///srv/pagemill", "file://localhost/srv/pagemill"])
+def test_a_folder_may_be_named_by_a_url(url: str) -> None:
+    assert Storage(url).root == Path("/srv/pagemill")
