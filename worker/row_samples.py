@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from engine import request as engine
@@ -11,6 +12,8 @@ from engine.task import Score
 from jobs.records import Choice, Counts, RowErrorInfo, RowResult, TokenLogprob, TopLogprob
 from worker.requests import PreparedRow
 from worker.task_results import task_result
+
+log = logging.getLogger("pagemill.worker")
 
 
 class RowSamples:
@@ -46,11 +49,24 @@ class RowSamples:
         return self._counts([t for t in tokens if t is not None])
 
     def result(self, line: int) -> RowResult:
-        """The outcome of a complete row.
+        """The outcome of a complete row; an error where nothing can be made of its answers.
 
         Args:
             line: of the row in the input, for its error.
         """
+        try:
+            return self._result(line)
+        except Exception as error:  # it would end the worker, and the next one that has the row
+            index = self.row.row_index
+            log.exception("nothing can be made of the answers to row %d", index)
+            message = (
+                f"nothing can be made of the engine's answer ({type(error).__name__}: {error}); "
+                "the worker's log has more"
+            )
+            info = RowErrorInfo("engine_error", message, line)
+            return RowResult(index, finish_reason=FinishReason.ERROR, error=info)
+
+    def _result(self, line: int) -> RowResult:
         outputs = [output for output in self._outputs if output is not None]
         counts = self._counts(list(map(_token_counts, outputs)))
         task = self.row.requests[0].task

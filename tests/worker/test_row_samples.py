@@ -9,6 +9,7 @@ import pytest
 from engine import request as engine
 from engine.messages import TokenCounts
 from engine.request import FinishReason, Request, RequestOutput
+from engine.task import Score
 from jobs.records import Choice, Counts, RowErrorInfo, TokenLogprob, TopLogprob
 from worker.requests import PreparedRow
 from worker.row_samples import RowSamples
@@ -120,3 +121,15 @@ def test_live_counts_are_those_of_the_samples_that_were_begun():
     assert samples.counts(running) == Counts(prompt_tokens=100, completion_tokens=7)
     samples.add(0, output(0, completion=5))
     assert samples.counts(running) == Counts(prompt_tokens=100, completion_tokens=8)
+
+
+def test_an_answer_that_nobody_foresaw_is_the_row_s_own_error():
+    """Whoever takes answers serves all rows of the worker."""
+    scored = Request("r0", (1, 2), task=Score(1))
+    samples = RowSamples(PreparedRow(7, None, (scored,), continuations=(" no",)))
+    samples.add(0, output(0))  # without a score
+    result = samples.result(line=9)
+    assert (result.row_index, result.finish_reason) == (7, "error")
+    assert result.error is not None
+    assert (result.error.code, result.error.line) == ("engine_error", 9)
+    assert "ValueError" in result.error.message
