@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from jobs.errors import UsageError
 from jobs.json_rows import rows_as_json
-from jobs.schema import ERROR
+from jobs.schema import ERROR, free_name
 
 _ERROR = "error"
 _ERROR_FIELDS = tuple(field.name for field in ERROR)
@@ -21,12 +21,15 @@ def header(schema: pa.Schema) -> bytes:
     """The names of the columns; those of an error are columns of their own."""
     flat = _has_errors(schema)
     errors = [f"{_ERROR}.{name}" for name in _ERROR_FIELDS] if flat else []
+    taken = set(schema.names)
     names: list[str] = []
     for name in schema.names:
         if name == _ERROR and flat:
             names += errors
-        else:  # the user's own column may have such a name
-            names.append(f"input.{name}" if name in errors else name)
+        elif name in errors:  # a column of the user's own
+            names.append(free_name(name, taken))
+        else:
+            names.append(name)
     return _line([_text(name) for name in names])
 
 

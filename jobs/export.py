@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from jobs.csv_rows import csv_lines, header
 from jobs.errors import StorageError, UsageError
-from jobs.files import replacing, sync_folder
+from jobs.files import discard, replacing, sync_folder
 from jobs.formats import ENDINGS, OutputFormat
 from jobs.json_rows import json_lines
 from jobs.openai_output import columns_for, openai_lines
@@ -36,10 +36,11 @@ def export_file(rows: OutputRows, path: Path, form: OutputFormat) -> int:
 
 
 def export_folder(version: PublishedVersion, folder: Path, form: OutputFormat) -> tuple[int, int]:
-    """Write each file of a version to one of its own; the folder is there at the end or not at all.
+    """Write each file of a version to one of its own; all of them appear at the end or none.
 
     Args:
-        folder: of which only an empty one may be there.
+        folder: of which only an empty one may be there. It stays the same one: it may be
+            somebody's current folder, or where a disk is mounted.
 
     Returns:
         How many rows, and how many files.
@@ -47,7 +48,9 @@ def export_folder(version: PublishedVersion, folder: Path, form: OutputFormat) -
     Raises:
         StorageError: they cannot be written.
     """
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.tmp")
+    there = folder.is_dir()
+    name = f".{folder.name}.{uuid.uuid4().hex[:8]}.tmp"
+    temporary = folder / name if there else folder.with_name(name)
     written = files = 0
     try:
         temporary.mkdir()
@@ -55,12 +58,29 @@ def export_folder(version: PublishedVersion, folder: Path, form: OutputFormat) -
             path = temporary / f"part-{files - 1:05d}{ENDINGS[form]}"
             written += export_file(part, path, form)
         sync_folder(temporary)
-        temporary.rename(folder)
+        if there:
+            _move_files(temporary, folder)
+        else:
+            temporary.rename(folder)
     except OSError as error:
         raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return written, files
+
+
+def _move_files(source: Path, target: Path) -> None:
+    """Move all files into another folder, or none of them."""
+    moved: list[Path] = []
+    try:
+        for path in sorted(source.iterdir()):
+            moved.append(target / path.name)
+            path.rename(moved[-1])
+        sync_folder(target)
+    except BaseException:
+        for path in moved:
+            discard(path)
+        raise
 
 
 def export_stream(rows: OutputRows, stream: BinaryIO, form: OutputFormat) -> int:

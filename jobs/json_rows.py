@@ -15,6 +15,7 @@ from jobs.schema import EXTRA_KEYS, OUTPUT
 # Rows that are Python objects at once, and how many bytes of Arrow they come from: log
 # probabilities can take megabytes a row, and many times that as objects.
 _MOST_ROWS, _MOST_BYTES = 256, 1 << 20
+_BLANKS = str.maketrans("\r\n", "  ")
 
 
 def json_lines(table: pa.Table) -> Iterator[bytes]:
@@ -83,4 +84,5 @@ def _json_object(text: str | None) -> Any:
         orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
-    return orjson.Fragment(text)
+    # It would end the line of the row. Where JSON has a line break, a blank means the same.
+    return orjson.Fragment(text.translate(_BLANKS))

@@ -158,6 +158,15 @@ def output_name(column: str, kind: JobKind = JobKind.GENERATE) -> str:
     return f"input.{column}" if column in ours else column
 
 
+def free_name(column: str, taken: set[str]) -> str:
+    """Another name for a column, `input.<name>` if nothing bears it; it is taken from then on."""
+    name = f"input.{column}"
+    while name in taken:
+        name = f"input.{name}"
+    taken.add(name)
+    return name
+
+
 def carried_fields(schema: pa.Schema) -> list[pa.Field]:
     """The carried columns of a normalized schema, under their output names."""
     return [

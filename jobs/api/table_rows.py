@@ -63,6 +63,8 @@ class TableRows(ABC):
     def pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
         """All rows as a data frame of pandas.
 
+        A column of integers that holds nulls has a nullable type, such as `Int64`.
+
         Raises:
             PackageMissing: pandas is not installed.
         """
@@ -70,8 +72,7 @@ class TableRows(ABC):
             import pandas  # noqa: F401 (what pyarrow says without it helps nobody)
         except ImportError:
             raise self._missing("pandas") from None
-        frame: pandas.DataFrame = self.arrow(columns).to_pandas()
-        return frame
+        return _as_frame(self.arrow(columns))
 
     def polars(self, columns: Sequence[str] | None = None) -> polars.DataFrame:
         """All rows as a data frame of Polars.
@@ -136,3 +137,19 @@ class TableRows(ABC):
         Raises:
             UsageError: they cannot.
         """
+
+
+def _as_frame(table: pa.Table) -> pandas.DataFrame:
+    """Integers beside nulls would become floats, which round large ones: seeds, for instance."""
+    import pandas
+
+    nullable = {
+        getattr(pa, name.lower())(): getattr(pandas, f"{name}Dtype")()
+        for name in ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
+    }
+    frame: pandas.DataFrame = table.to_pandas()
+    names = [f.name for f in table.schema if f.type in nullable and table[f.name].null_count]
+    exact = table.select(names).to_pandas(types_mapper=nullable.get)
+    for name in names:
+        frame[name] = exact[name]
+    return frame

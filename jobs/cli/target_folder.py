@@ -54,6 +54,11 @@ class Folder:
                 f"-o {self.given} is a folder, and not empty: name a file, or a new folder, or "
                 "give --single-file to write one file into it"
             )
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise UsageError(
+                f"-o {self.given} cannot be written; name a folder of yours, or change the "
+                "permissions"
+            )
 
 
 def chosen_folder(output: str, form: OutputFormat | None) -> Folder | None:

@@ -15,7 +15,7 @@ from jobs.kinds import JobKind
 from jobs.openai_lines import LINE_KEYS
 from jobs.prompts import PromptRules
 from jobs.reading.carried_types import plain_type
-from jobs.schema import CARRIED_PREFIX, output_name
+from jobs.schema import CARRIED_PREFIX, free_name, output_name
 
 MAX_COLUMNS = 4096
 
@@ -102,9 +102,7 @@ def _carry(fields: list[pa.Field], kind: JobKind) -> tuple[tuple[str, pa.Field],
     for field in fields:
         target = output_name(field.name, kind)
         if target != field.name:
-            while target in taken:
-                target = f"input.{target}"
-            taken.add(target)
+            target = free_name(field.name, taken)
         plain = pa.field(CARRIED_PREFIX + target, plain_type(field.type))
         carried.append((field.name, plain))
     return tuple(carried)

@@ -56,6 +56,22 @@ def test_every_form_holds_the_same_rows(cli: CommandLine, job: Job) -> None:
     assert repr(results) == f"Results({job.id!r}, version=1)"
 
 
+def test_large_integers_are_exact_in_pandas_beside_nulls(cli: CommandLine) -> None:
+    numbers = {"big": pa.array([2**53 + 1, None]), "bytes": pa.array([None, 255], pa.uint8())}
+    job = submit(pa.table({"prompt": ["a", ""], **numbers}), model=MODEL)
+    play(cli, job)
+
+    frame = job.results().pandas(["big", "seed", "bytes", "row_index"])
+
+    assert list(frame) == ["big", "seed", "bytes", "row_index"]
+    assert [frame["big"][0], frame["bytes"][1]] == [2**53 + 1, 255]
+    assert frame.isna().to_numpy().tolist() == [
+        [False, False, True, False],
+        [True, True, False, False],
+    ]
+    assert [str(kind) for kind in frame.dtypes] == ["Int64", "Int64", "UInt8", "int64"]
+
+
 def test_some_columns_alone_are_read(cli: CommandLine, job: Job) -> None:
     play(cli, job)
     results = job.results()

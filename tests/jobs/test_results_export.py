@@ -136,6 +136,20 @@ def test_csv_of_every_kind_of_value() -> None:
     assert read["text"].to_pylist() == awkward
 
 
+def test_no_two_columns_of_a_csv_have_one_name() -> None:
+    table = pa.table(
+        {
+            "error": pa.array([None], ERROR),
+            "error.code": ["a"],
+            "input.error.code": ["b"],
+            "error.line": ["c"],
+        }
+    )
+    head, record = as_csv(table)
+    assert head[4:] == ["input.input.error.code", "input.error.code", "input.error.line"]
+    assert record[4:] == ["a", "b", "c"]
+
+
 def test_no_rows_give_a_valid_file(tmp_path: Path) -> None:
     assert export_file(Rows(TABLE.slice(0, 0)), tmp_path / "a.parquet", OutputFormat.PARQUET) == 0
     assert pq.read_table(tmp_path / "a.parquet").num_rows == 0
@@ -196,6 +210,13 @@ def test_devices_and_links_are_written_through(tmp_path: Path) -> None:
 def test_extra_keys_of_jsonl_rows_are_objects_again() -> None:
     assert as_json(input=pa.array(['{"a": [1, {"b": null}]}']))["input"] == {"a": [1, {"b": None}]}
     assert as_json(input=pa.array([None], pa.string()))["input"] is None
+
+
+def test_extra_keys_with_line_breaks_end_no_row() -> None:
+    texts = ['{\n  "a": "b\\nc"\r\n}', '{"a":\r1}', '{"n": 123456789012345678901234567890}']
+    lines = list(json_lines(pa.table({"input": texts})))
+    assert [line.count(b"\n") + line.count(b"\r") for line in lines] == [1, 1, 1]
+    assert [json.loads(line)["input"] for line in lines] == [json.loads(text) for text in texts]
 
 
 @pytest.mark.parametrize("text", ["plain", "{broken", "12", '"x"'])

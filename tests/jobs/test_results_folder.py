@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,10 +114,56 @@ def test_what_cannot_be(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_folder_is_there_as_a_whole_or_not_at_all(
+def test_a_folder_that_is_there_stays_the_same_one(
     cli: CommandLine, job: PlayedJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = tmp_path / "answers"
+    folder.mkdir(0o700)
+    monkeypatch.chdir(folder)  # as in a shell; and a mounted one could not be replaced at all
+
+    cli("results", job.id, "-o", ".")
+
+    assert sorted(os.listdir()) == ["part-00000.parquet", "part-00001.parquet"]
+    assert os.path.samefile(folder, ".")
+
+
+def test_files_that_cannot_be_moved_are_not_there(
+    cli: CommandLine, job: PlayedJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "answers"
+    folder.mkdir()
+    rename = Path.rename
+
+    def refused(path: Path, target: Path) -> Path:
+        if path.name == "part-00001.parquet":
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    _, err = cli("results", job.id, "-o", str(folder), expect=74)
+    assert f"cannot write {folder}: Input/output error" in err
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_may_not_be_written_is_refused_at_once(
+    cli: CommandLine, job: PlayedJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "answers"
+    folder.mkdir()
+    # Root, who runs tests too, may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != folder)
+    _, err = cli("results", job.id, "-o", str(folder), expect=64)
+    assert "cannot be written; name a folder of yours" in err
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_folder_is_there_as_a_whole_or_not_at_all(
+    cli: CommandLine, job: PlayedJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
     from jobs import export
+
+    if there:
+        (tmp_path / "answers").mkdir()
 
     whole = export.export_file
 
@@ -127,4 +175,6 @@ def test_a_folder_is_there_as_a_whole_or_not_at_all(
     monkeypatch.setattr(export, "export_file", full)
     _, err = cli("results", job.id, "-o", f"{tmp_path}/answers/", expect=74)
     assert "No space left" in err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
+    left = ["answers", "home"] if there else ["home"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
+    assert not there or list((tmp_path / "answers").iterdir()) == []
