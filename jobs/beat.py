@@ -95,6 +95,7 @@ class Beat:
         """One round of merging windows, publishing jobs, and removing files of deleted ones."""
         if finalize.drive(self._store, self._storage, self._owner):
             self._teller.nudge()
+            self._evaluations.nudge()
         finish_deletions(self._store, self._storage)
 
     def keep_house(self) -> None:

@@ -169,6 +169,7 @@ class Worker:
         outcome = Attempt(self._means(), lease).run()
         self._workload.count(outcome)
         if outcome is Outcome.FAILED:
+            self.on_finished()  # its job may have failed so
             return
         if finalize.drive(self.store, self.storage, self.id, lease.job_id):
             self._teller.nudge()

@@ -46,6 +46,9 @@ class Sweeper:
         self._ticker.start()
         self._housekeeping.start()
         self._evaluations.start()
+        # Who started a worker for one job waits for it, and takes those steps.
+        if self._worker.options.exit_when_done is None:
+            self._worker.on_finished = self._evaluations.nudge
 
     def stop(self) -> None:
         self._sweep.stop()
@@ -57,7 +60,8 @@ class Sweeper:
         worker = self._worker
         if mend(worker.store):
             self._requeued()
-        finalize.drive(worker.store, worker.storage, worker.id)
+        if finalize.drive(worker.store, worker.storage, worker.id):
+            worker.on_finished()
         finish_deletions(worker.store, worker.storage)
 
     def keep_house(self) -> None:

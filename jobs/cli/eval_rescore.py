@@ -30,9 +30,10 @@ def rescore(
 ) -> None:
     """Score the answers of an evaluation once more.
 
-    Of use if its job was retried, or that of a judge. A job that is on its way is waited for, and judges are asked anew of answers that are new.
-    Scores, comparisons (with the baseline of today) and what the gate says are replaced together,
-    at the end; whatever ends this earlier leaves them as they were. Ends as `eval gate` does.
+    Of use if its job was retried, or that of a judge. A job that is on its way is waited for, and
+    judges are asked anew of answers that are new. Scores, comparisons (with the baseline of today)
+    and what the gate says are replaced together, at the end; whatever ends this earlier leaves
+    them as they were. Ends as `eval gate` does.
 
     \b
     Examples:

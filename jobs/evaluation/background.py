@@ -11,10 +11,13 @@ from jobs.settings import Settings
 from jobs.store import Store
 
 PATIENCE_SECONDS = 5.0  # with a process that was told to leave
+BUSY_SECONDS = 1.0  # until it is looked again whether the process still works
 
 
 class EvaluationDriver:
     """Looks now and then whether evaluations are due, and starts a process that drives them.
+
+    It is nudged when a job has ended, for which an evaluation may have waited.
 
     To look costs one small query. The process has a low priority, and ends when nothing is due.
 
@@ -57,7 +60,10 @@ class EvaluationDriver:
     def look(self) -> None:
         """Start the process, if it does not run and there is something to do."""
         if self._process is not None and self._process.poll() is None:
+            # What becomes due while it ends, it may not see any more.
+            self._looks.seconds = BUSY_SECONDS
             return
+        self._looks.seconds = self._settings.sweep_seconds
         if self._store.evaluations_due():
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "jobs.evaluation", *self._arguments],

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -20,7 +22,7 @@ from jobs.cli.deployment import Deployment
 from jobs.database import Database
 from jobs.deletion import finish_deletions
 from jobs.errors import StateConflict
-from jobs.evaluation import runs
+from jobs.evaluation import background, runs
 from jobs.evaluation.background import EvaluationDriver
 from jobs.evaluation.rescoring import rescored
 from jobs.records.evaluations import EvaluationRecord, EvaluationState
@@ -218,10 +220,26 @@ def test_a_process_beside_drives_it(played: PlayedEvaluations, database_url: str
     check_done(played, found)
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_while_a_process_works_it_is_soon_looked_again(
+    played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A nudge that comes while the process ends is not lost until the next round."""
+    driver = EvaluationDriver(replace(played.settings, sweep_seconds=3600), played.store)
+    working = True
+    process: Any = SimpleNamespace(poll=lambda: None if working else 0)
+    driver._process = process
+    driver.look()
+    assert driver._looks.seconds == background.BUSY_SECONDS
+    working = False
+    driver.look()
+    assert driver._looks.seconds == 3600
+
+
 # Its steps never end, as a scorer that is somebody's program may not.
 HANGS = """
 import sys, time
-from jobs.evaluation import runs
+from jobs.evaluation import background, runs
 from jobs.evaluation.__main__ import main
 for state in runs._STEPS:
     runs._STEPS[state] = lambda step: time.sleep(3600)
