@@ -53,7 +53,7 @@ class Aggregator:
             values = np.array([np.nan if v is None else v for v in given], np.float64)
             self._values[name].append(values)
             if isinstance(scorer, CorpusScorer):
-                self._counts[name].append(corpus_counts(scorer, rows))
+                self._counts[name].append(corpus_counts(scores[name]))
         for column in self._slices.values():
             column.add(rows)
 
@@ -101,13 +101,13 @@ def is_binary(values: Floats) -> bool:
     return bool(((values == 0) | (values == 1)).all())
 
 
-def corpus_counts(scorer: CorpusScorer, rows: Sequence[ScoredRow]) -> Floats:
+def corpus_counts(scores: Sequence[Score]) -> Floats:
     """What each row adds to the sums of a corpus; zeros where it is missing: [rows, counts]."""
-    counts = [scorer.counts(row) for row in rows]
+    counts = [score.counts for score in scores]
     width = max((len(c) for c in counts if c is not None), default=0)
     none = (0,) * width
     return np.array([none if c is None else c for c in counts], np.float64).reshape(
-        len(rows), width
+        len(scores), width
     )
 
 

@@ -43,10 +43,12 @@ class Score:
     Attributes:
         value: None where that cannot be said: the row is missing.
         note: what was found in the answer, or why the row is missing.
+        counts: what the row adds to the sums of a score of all texts together, where it is one.
     """
 
     value: float | None
     note: str | None = None
+    counts: tuple[int, ...] | None = None
 
 
 def without_thoughts(row: ScoredRow) -> ScoredRow:

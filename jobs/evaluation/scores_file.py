@@ -92,7 +92,7 @@ class ScoresWriter:
             columns[f"score.{name}"] = [score.value for score in scores[name]]
             columns[f"note.{name}"] = [score.note for score in scores[name]]
             if isinstance(scorer, CorpusScorer):
-                columns[f"counts.{name}"] = [scorer.counts(r.row) for r in rows]
+                columns[f"counts.{name}"] = [score.counts for score in scores[name]]
         table = pa.table(columns, schema=schema_of(self._scorers))
         self._writer.write_table(table, row_group_size=max(1, len(rows)))
 

@@ -123,8 +123,8 @@ def test_corpora_are_compared_as_a_whole() -> None:
 
     def of(answers: list[str]) -> Side:
         rows = [row(a, t) for a, t in zip(answers, targets, strict=True)]
-        scores = np.array([made.score(r).value for r in rows], np.float64)
-        return Side(scores, corpus_counts(made, rows))
+        scores = [made.score(r) for r in rows]
+        return Side(np.array([s.value for s in scores], np.float64), corpus_counts(scores))
 
     found = compare(
         "bleu", Role.BASELINE, "e", pair(keys, keys), of(worse), of(targets), corpus=made

@@ -11,40 +11,35 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from jobs.errors import PackageMissing
-from jobs.evaluation.rows import Score, ScoredRow, accepted, as_text, missing, without_thoughts
+from jobs.evaluation.rows import Score, ScoredRow, accepted, as_text, missing
 from jobs.evaluation.scorers.base import RowScorer
 
 
 class CorpusScorer(RowScorer):
     """A scorer whose value of many rows is that of all their texts together.
 
-    It sums up what it counts in each row, and makes the value of the sums.
+    It sums up what it counts in each row, and makes the value of the sums. To count takes long, so
+    each row is counted once: its score brings the counts along.
     """
 
     corpus = True
-
-    def counts(self, row: ScoredRow) -> tuple[int, ...] | None:
-        """What a row adds to the sums; None where it is missing."""
-        row = without_thoughts(row)
-        if row.answer is None or self.unscored(row) is not None:
-            return None
-        targets = [as_text(target) for target in accepted(row.target)]
-        # There is no public way to what a text adds; this one is what sacrebleu's own tests of
-        # significance are built on.
-        (counts,) = self._metric._extract_corpus_statistics(
-            [row.answer], [[target] for target in targets]
-        )
-        return tuple(map(int, counts))
 
     def value(self, sums: Sequence[int] | npt.NDArray[Any]) -> float:
         """The value of rows, by their sums, from 0 to 1."""
         return _share(self._metric._compute_score_from_stats(list(sums)))
 
     def score_answer(self, row: ScoredRow) -> Score:
-        counts = self.counts(row)
-        if counts is None:
+        if row.answer is None:
             return missing("no answer")
-        return Score(_share(self._metric_of_one._compute_score_from_stats(list(counts))))
+        targets = [as_text(target) for target in accepted(row.target)]
+        # There is no public way to what a text adds; this one is what sacrebleu's own tests of
+        # significance are built on.
+        (found,) = self._metric._extract_corpus_statistics(
+            [row.answer], [[target] for target in targets]
+        )
+        counts = tuple(map(int, found))
+        value = _share(self._metric_of_one._compute_score_from_stats(list(counts)))
+        return Score(value, counts=counts)
 
     def prepare(self) -> None:
         _ = self._metric, self._metric_of_one

@@ -107,9 +107,10 @@ def test_bleu_and_chrf_are_those_of_sacrebleu(
     assert isinstance(made, CorpusScorer)
     sums = np.zeros(0)
     for answer, targets in TEXTS:
-        score = made.score(row(answer, targets)).value
-        assert score == pytest.approx(of_one.sentence_score(answer, targets).score / 100)
-        counts = made.counts(row(answer, targets))
+        score = made.score(row(answer, targets))
+        expected = of_one.sentence_score(answer, targets).score / 100
+        assert score.value == pytest.approx(expected)
+        counts = score.counts
         assert counts is not None
         sums = np.add(counts, sums) if sums.size else np.asarray(counts)
     references = [
@@ -123,9 +124,9 @@ def test_bleu_and_chrf_are_those_of_sacrebleu(
 def test_rows_that_are_missing_add_nothing() -> None:
     made = scorer("bleu")
     assert isinstance(made, CorpusScorer)
-    assert made.counts(row("x", None)) is None
-    assert made.counts(row(None, "x")) is None
-    assert made.counts(row(None, "x", error="expired")) is None
+    assert made.score(row("x", None)).counts is None
+    assert made.score(row(None, "x")).counts is None
+    assert made.score(row(None, "x", error="expired")).counts is None
 
 
 @pytest.mark.parametrize(
@@ -166,6 +167,7 @@ def test_a_text_that_is_the_target_is_worth_one_and_no_more(name: str) -> None:
     assert isinstance(made, CorpusScorer)
     for words in range(1, 12):
         same = row(text := " ".join(FEW[:words]), text)
-        assert (score := made.score(same).value) is not None
-        assert 0.999 < score <= 1
-        assert made.value(np.array(made.counts(same))) <= 1
+        score = made.score(same)
+        assert score.value is not None
+        assert 0.999 < score.value <= 1
+        assert made.value(np.array(score.counts)) <= 1
