@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 
 from jobs.cli import completion
 from jobs.cli.console import note, plural, say
-from jobs.cli.deployment import opened
+from jobs.cli.deployment import Deployment, opened
 from jobs.cli.eval_compare import compare
 from jobs.cli.eval_rescore import rescore
 from jobs.cli.eval_run import run
@@ -27,7 +28,8 @@ from jobs.cli.evaluation_tables import (
 )
 from jobs.cli.group import Helpful
 from jobs.cli.options import Json
-from jobs.records.evaluations import EvaluationState, Verdict
+from jobs.errors import ScheduleNotFound
+from jobs.records.evaluations import EvaluationRecord, EvaluationState, Verdict
 
 commands = typer.Typer(
     cls=Helpful,
@@ -150,8 +152,21 @@ def bless(
                 f"Warning: its verdict is {found.verdict}, {are} (`pagemill eval gate {found.id}` "
                 "tells which); later ones are compared with it all the same"
             )
+        if not remove:
+            _warn_of_schedule(deployment, found)
         be = "is not a baseline any more" if remove else f"is the baseline of {found.name}"
         note(f"evaluation {found.id} {be}")
+
+
+def _warn_of_schedule(deployment: Deployment, blessed: EvaluationRecord) -> None:
+    """Warn if the gate of the schedule compares what the new baseline does not have."""
+    from jobs.evaluation.beginning import warn_of_baseline
+    from jobs.evaluation.spec import EvaluationSpec
+
+    with contextlib.suppress(ScheduleNotFound):
+        schedule = deployment.store.schedule(blessed.name)
+        spec = EvaluationSpec.from_json(schedule.spec)
+        warn_of_baseline(deployment, spec, blessed.name, note)
 
 
 @commands.command("gate")

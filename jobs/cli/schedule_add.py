@@ -100,6 +100,7 @@ def add(
       pagemill schedule add weekly --spec math.json --cron '0 5 * * MON'
       pagemill schedule add hourly --spec math.json --cron @hourly --catch-up skip
     """
+    from jobs.evaluation.beginning import warn_of_baseline
     from jobs.evaluation.dataset import describe
     from jobs.ids import new_id
     from jobs.schedules.cron import parse_cron
@@ -133,6 +134,7 @@ def add(
         files = plural(len(rows.files), "file")
         note(f"{plural(rows.rows, 'row')} in {files}{refused}; data set {rows.hash[:12]}")
         deployment.tell_of_model(spec.model)
+        warn_of_baseline(deployment, spec, name, note)
     if as_json:
         print(json.dumps(schedule_json(schedule)))
     else:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import UsageError
 from jobs.evaluation.dataset import describe
+from jobs.evaluation.gate import scorers_without
 from jobs.evaluation.rules import NAME
 from jobs.evaluation.spec import EvaluationSpec
 from jobs.ids import new_id
-from jobs.records.evaluations import EvaluationRecord, Trigger
+from jobs.records.evaluations import EvaluationRecord, Role, Trigger
 
 if TYPE_CHECKING:
     from jobs.cli.deployment import Deployment
@@ -35,6 +36,24 @@ def series_name(name: str | None, spec: EvaluationSpec) -> str:
     return name
 
 
+def warn_of_baseline(
+    deployment: Deployment, spec: EvaluationSpec, name: str, tell: Callable[[str], None]
+) -> None:
+    """Warn of a baseline that lacks what the gate is to compare with it."""
+    if spec.gate is None or spec.gate.against is not Role.BASELINE:
+        return
+    baseline = deployment.store.baseline_of(name)
+    if baseline is None:
+        return
+    known = {score.scorer for score in deployment.store.evaluation_scores(baseline.id)}
+    if lacking := scorers_without(spec.gate, known):
+        tell(
+            f"Warning: {baseline.id}, the baseline of {name}, has no scores of "
+            f"{' and '.join(lacking)}, which the gate compares with it: what comes is incomplete "
+            "until one that has them is blessed (`pagemill eval bless`)"
+        )
+
+
 def begun(
     deployment: Deployment, spec: EvaluationSpec, name: str, tell: Callable[[str], None]
 ) -> EvaluationRecord:
@@ -50,6 +69,7 @@ def begun(
     from jobs.cli.console import plural
 
     found = describe(deployment, spec)
+    warn_of_baseline(deployment, spec, name, deployment.tell)
     files = plural(len(found.files), "file")
     refused = f", {found.refused:,} of which cannot be answered" if found.refused else ""
     tell(f"{plural(found.rows, 'row')} in {files}{refused}; data set {found.hash[:12]}")

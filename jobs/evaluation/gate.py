@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ from jobs.records.evaluations import ComparisonRecord, Method, Role, ScoreRecord
 
 # What rounding may do to a difference that is exactly what is allowed.
 _ROUNDING = 1e-12
+
+_WITHOUT = "the {} evaluation has no scores of it: bless one that has, once there is one"
 
 _METHODS = {Method.MCNEMAR: "McNemar's exact test", Method.BOOTSTRAP: "paired bootstrap"}
 
@@ -57,7 +59,8 @@ def judge(
     incomplete, whatever its rules say, and so is one with a rule about something of which no row
     has a score. Even without a gate, so is one with a scorer that could score no row. A rule about
     changes says nothing as long as there is no earlier evaluation; where there is one whose scores
-    are lost, nobody knows whether it is broken, and that is incomplete.
+    are lost, or that has none of its scorer, nobody knows whether it is broken, and that is
+    incomplete.
 
     Args:
         scores: of all rows, and of the slices.
@@ -85,7 +88,7 @@ def judge(
                     changes.get(rule.scorer),
                     None if now is None else now.value,
                     before.get(rule.scorer),
-                    lost,
+                    lost or (_WITHOUT.format(gate.against) if before else None),
                 )
             )
     findings = [finding for finding, _ in found]
@@ -98,6 +101,12 @@ def judge(
     else:
         verdict = Verdict.PASSED
     return Judgement(verdict, (*lacking, *findings))
+
+
+def scorers_without(gate: GateSpec | None, known: Collection[str]) -> list[str]:
+    """The scorers whose changes the gate's rules are about, but for those that are known."""
+    changes = (rule for rule in (gate.rules if gate else ()) if not isinstance(rule, Bound))
+    return list(dict.fromkeys(rule.scorer for rule in changes if rule.scorer not in known))
 
 
 def _nothing(score: ScoreRecord) -> Finding:

@@ -34,8 +34,9 @@ def gate(*rules: str, **more: Any) -> GateSpec:
 
 
 def verdict(given: GateSpec | None, *scores: ScoreRecord, change: Any = DROP) -> Verdict:
+    there = given is not None and change is not None and change.role is given.against
     comparisons = [] if change is None else [change]
-    return judge(given, scores or [SCORE, MATH], comparisons, [BEFORE]).verdict
+    return judge(given, scores or [SCORE, MATH], comparisons, [BEFORE] if there else []).verdict
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,19 @@ def test_without_an_earlier_evaluation_rules_about_changes_say_nothing() -> None
         "passed": None,
         "sentence": "exact: there is no baseline evaluation to compare with yet",
     }
+
+
+def test_an_earlier_evaluation_that_lacks_the_scorer_passes_nothing() -> None:
+    """Else a gate would say nothing, night after night, of a scorer that came later."""
+    other = replace(BEFORE, scorer="f1")
+    for rules, passed in ((["exact:p"], [False]), (["exact>0", "exact:p"], [True, False])):
+        judged = judge(gate(*rules), [SCORE, MATH], [replace(DROP, scorer="f1")], [other])
+        assert judged.verdict is Verdict.INCOMPLETE
+        assert [finding.passed for finding in judged.findings] == passed
+        assert judged.findings[-1].sentence == (
+            "exact: the baseline evaluation has no scores of it: bless one that has, once there "
+            "is one"
+        )
 
 
 @pytest.mark.parametrize(

@@ -393,3 +393,24 @@ def test_rescore_scores_what_was_answered_since(
     _, err = cli("eval", "rescore", open_one.id, expect=75)
     assert f"pagemill eval wait {open_one.id}" in err
     assert "scored again" in cli("report", ended.id, "-o", "-")[0]
+
+
+def test_a_baseline_that_lacks_what_the_gate_compares_is_warned_of(
+    cli: CommandLine, played: PlayedEvaluations
+) -> None:
+    old, rows = played.run(right), str(played.rows)
+    cli("eval", "bless", old.id)
+    asks = ("--model", MODEL, "--scorer", "exact", "--scorer", "f1", "--gate", "f1:drop<=0.1")
+    warning = f"Warning: {old.id}, the baseline of nightly, has no scores of f1"
+    _, err = cli("schedule", "add", "nightly", rows, *asks, "--cron", "0 2 * * *")
+    assert warning in err
+    with worker(cli, right):
+        out, err = cli("eval", "run", rows, *asks, "--name", "nightly", "--no-worker", expect=11)
+    assert warning in err
+    assert "FAILED  f1:drop<=0.1" in out
+    assert "the baseline evaluation has no scores of it" in out
+    assert warning in cli("eval", "bless", old.id)[1]  # by what its schedule asks
+    new = played.store.list_evaluations("nightly")[0]
+    assert "has no scores of" not in cli("eval", "bless", new.id)[1]
+    with worker(cli, right):
+        cli("eval", "run", rows, *asks, "--name", "nightly", "--no-worker")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from sacrebleu.metrics import BLEU, CHRF
 from sqlalchemy import select, update
 
 from jobs.errors import StorageUnavailable
@@ -363,6 +364,42 @@ def test_a_score_of_all_texts_is_compared(played: PlayedEvaluations) -> None:
     assert comparison.pairs == 40
     assert comparison.difference is not None
     assert comparison.difference < 0
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf"])
+def test_texts_are_counted_once(
+    played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """And the value is that of sacrebleu for all of them together."""
+    metric = {"bleu": BLEU, "chrf": CHRF}[name]
+    count = metric._extract_corpus_statistics
+    counted: list[str] = []
+
+    def counting(self: Any, answers: list[str], references: Any) -> Any:
+        counted.extend(answers)
+        return count(self, answers, references)
+
+    played.write([{**row, "target": f"{row['target']} it is, as all of us know"} for row in ROWS])
+    says = [f"{n + 1} it is as all{' of us' * (n % 3)} know" for n in range(40)]
+    with monkeypatch.context() as patch:
+        patch.setattr(metric, "_extract_corpus_statistics", counting)
+        ended = played.run(says.__getitem__, spec={"scorers": [{"scorer": name}]})
+    assert counted == says
+    targets = [f"{n + 1} it is, as all of us know" for n in range(40)]
+    expected = metric().corpus_score(says, [targets]).score / 100
+    assert played.store.evaluation_scores(ended.id)[0].value == pytest.approx(expected)
+
+
+def test_a_baseline_without_the_scorer_of_a_rule_passes_no_gate(
+    played: PlayedEvaluations,
+) -> None:
+    played.store.bless(played.run(right).id)
+    more = {"scorers": [{"scorer": "exact"}, {"scorer": "f1"}], "gate": {"rules": ["f1:drop<=0"]}}
+    second = played.run(right, spec=more)
+    assert second.verdict is Verdict.INCOMPLETE
+    assert "bless one that has" in second.findings[0]["sentence"]
+    played.store.bless(second.id)
+    assert played.run(right, spec=more).verdict is Verdict.PASSED
 
 
 def test_an_earlier_file_that_is_gone_is_not_compared_with(played: PlayedEvaluations) -> None:
