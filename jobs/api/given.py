@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -74,7 +75,7 @@ def _batches(data: Any, name: str) -> pa.RecordBatchReader | None:
     elif home == "polars" and hasattr(data, "collect_schema"):
         if not hasattr(data, "to_arrow"):
             raise UsageError("a LazyFrame has no rows yet; give its .collect()")
-        data = data.to_arrow()
+        data = _of_polars(data, name)
     elif not isinstance(data, pa.Table) and hasattr(data, "__arrow_c_stream__"):
         try:
             return pa.RecordBatchReader.from_stream(data)
@@ -88,9 +89,23 @@ def _batches(data: Any, name: str) -> pa.RecordBatchReader | None:
 def _of_pandas(frame: pandas.DataFrame, name: str) -> pa.Table:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, ValueError) as error:  # a column of several types, say
-        said = ", ".join(str(part) for part in error.args)
-        raise InputError(f"{name} has a column that Arrow cannot hold: {said}") from None
+    except (pa.ArrowException, ValueError, TypeError) as error:  # a column of several types, say
+        raise _unheld(name, error) from None
+
+
+def _of_polars(frame: polars.DataFrame, name: str) -> pa.Table:
+    for column, kind in frame.schema.items():
+        if str(kind) == "Object":  # Arrow would be given the addresses of the objects
+            raise _unheld(name, TypeError(f"{column!r} holds Python objects"))
+    try:
+        return frame.to_arrow()
+    except (pa.ArrowException, ValueError, TypeError) as error:  # integers of 128 bits, say
+        raise _unheld(name, error) from None
+
+
+def _unheld(name: str, error: Exception) -> InputError:
+    said = ", ".join(str(part) for part in error.args)
+    return InputError(f"{name} has a column that Arrow cannot hold: {said}")
 
 
 def _write(batches: pa.RecordBatchReader, path: str, name: str) -> None:
@@ -148,9 +163,23 @@ def _as_json(name: str, rows: Iterable[Any]) -> Any:
                 "{'prompt': '…'}"
             )
         try:
-            yield orjson.dumps(row if isinstance(row, dict) else dict(row), option=_JSON)
+            line = orjson.dumps(row if isinstance(row, dict) else dict(row), option=_JSON)
+            # JSON has neither NaN, which often stands for what is missing, nor infinity.
+            if b"null" in line and _has_infinity(row):
+                raise TypeError("JSON has no infinity")
+            yield line
         except TypeError as error:
             raise InputError(
                 f"row {number} of {name} cannot be written as JSON: {error}; give texts, numbers, "
                 "lists and dicts"
             ) from error
+
+
+def _has_infinity(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_infinity, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_infinity, value))
+    if hasattr(value, "tolist"):  # of numpy
+        return _has_infinity(value.tolist())
+    return isinstance(value, float) and math.isinf(value)

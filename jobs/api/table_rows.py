@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -15,6 +15,8 @@ import pyarrow as pa
 from jobs.errors import PackageMissing, UsageError
 from jobs.formats import OutputFormat
 from jobs.json_rows import json_lines
+
+_Frame = TypeVar("_Frame")
 
 if TYPE_CHECKING:
     import pandas
@@ -67,24 +69,27 @@ class TableRows(ABC):
 
         Raises:
             PackageMissing: pandas is not installed.
+            UsageError: it has no form for a column.
         """
         try:
             import pandas  # noqa: F401 (what pyarrow says without it helps nobody)
         except ImportError:
             raise self._missing("pandas") from None
-        return _as_frame(self.arrow(columns))
+        return _converted("pandas", self.arrow(columns), _as_frame, (pa.ArrowException, ValueError))
 
     def polars(self, columns: Sequence[str] | None = None) -> polars.DataFrame:
         """All rows as a data frame of Polars.
 
         Raises:
             PackageMissing: Polars is not installed.
+            UsageError: it has no form for a column.
         """
         try:
             import polars
         except ImportError:
             raise self._missing("polars") from None
-        frame = polars.from_arrow(self.arrow(columns))
+        refusals = (polars.exceptions.PolarsError, polars.exceptions.PanicException)
+        frame = _converted("polars", self.arrow(columns), polars.from_arrow, refusals)
         assert isinstance(frame, polars.DataFrame)
         return frame
 
@@ -137,6 +142,28 @@ class TableRows(ABC):
         Raises:
             UsageError: they cannot.
         """
+
+
+def _converted(
+    package: str,
+    table: pa.Table,
+    convert: Callable[[pa.Table], _Frame],
+    refusals: tuple[type[BaseException], ...],
+) -> _Frame:
+    """The table in another form; names the column that has none."""
+    try:
+        return convert(table)
+    except refusals as error:
+        for field in table.schema:
+            try:
+                convert(table.select([field.name]))
+            except refusals as refusal:
+                reason = str(refusal).strip().partition("\n")[0]
+                raise UsageError(
+                    f"{package} cannot hold the column {field.name!r} ({field.type}): {reason}; "
+                    "arrow() and write() can, and other columns can be named"
+                ) from error
+        raise
 
 
 def _as_frame(table: pa.Table) -> pandas.DataFrame:

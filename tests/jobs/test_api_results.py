@@ -72,6 +72,30 @@ def test_large_integers_are_exact_in_pandas_beside_nulls(cli: CommandLine) -> No
     assert [str(kind) for kind in frame.dtypes] == ["Int64", "Int64", "UInt8", "int64"]
 
 
+@pytest.mark.parametrize(
+    ("package", "kind", "value"),
+    [
+        ("pandas", pa.timestamp("us", "Mars/Phobos"), None),
+        ("polars", pa.timestamp("us", "+05:30"), None),
+        ("polars", pa.decimal256(50), 1),
+    ],
+)
+def test_a_column_that_a_package_cannot_hold_is_named(
+    cli: CommandLine, package: str, kind: pa.DataType, value: Any
+) -> None:
+    column = pa.array([value], kind)
+    job = submit(pa.table({"prompt": ["a"], "topic": ["t"], "odd": column}), model=MODEL)
+    play(cli, job)
+    results = job.results()
+
+    with pytest.raises(UsageError) as refused:
+        getattr(results, package)()
+
+    assert str(refused.value).startswith(f"{package} cannot hold the column 'odd' ({kind}): ")
+    assert getattr(results, package)(["topic"]).shape == (1, 1)
+    assert results.arrow(["odd"])["odd"].combine_chunks().equals(column)
+
+
 def test_some_columns_alone_are_read(cli: CommandLine, job: Job) -> None:
     play(cli, job)
     results = job.results()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -225,6 +227,23 @@ def test_refused_rows_are_told_of_and_stop_no_other(
         (["a"], InputError, "row 1 of <list> is a str; a row is a dict"),
         ([{"prompt": "a"}, {"prompt": {1}}], InputError, "row 2 of <list> cannot be written as"),
         ([{"prompt": "\ud800"}], InputError, "row 1 of <list> cannot be written as JSON"),
+        ([{"prompt": "a", "x": [None, math.inf]}], InputError, "JSON has no infinity"),
+        ([{"prompt": "a", "x": np.array([-math.inf])}], InputError, "JSON has no infinity"),
+        (
+            pl.DataFrame({"prompt": pl.Series([{}], dtype=pl.Object)}),
+            InputError,
+            "'prompt' holds",
+        ),
+        (
+            pl.DataFrame({"prompt": ["a"], "x": pl.Series([1], dtype=pl.Int128)}),
+            InputError,
+            "<DataFrame> has a column that Arrow cannot hold",
+        ),
+        (
+            pd.DataFrame({"prompt": ["a"], "x": pd.arrays.SparseArray([1])}),
+            InputError,
+            "Sparse pandas data (column x)",
+        ),
         (pl.LazyFrame(COLUMNS), UsageError, ".collect()"),
         (pd.DataFrame({"prompt": ["a", 5]}), InputError, "column prompt with type object"),
         (pd.DataFrame([["a", "b"]], columns=["prompt"] * 2), InputError, "Duplicate column names"),
@@ -242,6 +261,12 @@ def test_what_holds_no_rows_is_refused_in_words(
         submit(data, model="m")
     assert said in str(refused.value)
     assert nothing_is_left(cli)
+
+
+def test_not_a_number_is_null_in_a_dict(cli: CommandLine) -> None:
+    job = submit([{"prompt": "a", "temperature": math.nan, "x": [math.nan, 1e300]}], model="m")
+    (row,) = copy_of(cli, job)
+    assert (row["params"], row["carried:input"]) == (None, '{"x":[null,1e+300]}')
 
 
 def test_an_iterator_that_fails_leaves_nothing_behind(cli: CommandLine) -> None:
