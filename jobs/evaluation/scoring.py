@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +115,9 @@ def write_scores(
     aggregator = Aggregator(scorers, spec.slices, spec.seed)
     folder = storage.new_job(SCORES_FOLDER, in_use=True)
     inner = path.removeprefix(f"{SCORES_FOLDER}/")
-    with writing(folder, inner, scorers, spec.slices) as writer:
+    with ExitStack() as used, writing(folder, inner, scorers, spec.slices) as writer:
+        for scorer in scorers.values():
+            used.callback(scorer.close)
         for rows in _batches(answered_rows(store, storage, job, spec.target)):
             scores = {name: [of(r.row) for r in rows] for name, of in by_name.items()}
             writer.add(rows, scores)

@@ -16,6 +16,7 @@ from sqlalchemy import select, update
 
 from jobs.errors import StorageUnavailable
 from jobs.evaluation import runs, scoring
+from jobs.evaluation.scorers.texts import Exact
 from jobs.evaluation_tables import evaluations, notifications
 from jobs.normalize import NormalizedWriter
 from jobs.records.evaluations import EvaluationState, Role, Verdict
@@ -388,6 +389,19 @@ def test_texts_are_counted_once(
     targets = [f"{n + 1} it is, as all of us know" for n in range(40)]
     expected = metric().corpus_score(says, [targets]).score / 100
     assert played.store.evaluation_scores(ended.id)[0].value == pytest.approx(expected)
+
+
+def test_scorers_are_let_go_however_it_ends(
+    played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+    monkeypatch.setattr(Exact, "close", closed.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(Exact, "score_answer", lambda *_: 1 / 0)
+        assert played.run(right).state is EvaluationState.SCORING
+    assert len(closed) == 1
+    assert played.run(right).state is EvaluationState.COMPLETED
+    assert len(closed) == 2
 
 
 def test_a_baseline_without_the_scorer_of_a_rule_passes_no_gate(

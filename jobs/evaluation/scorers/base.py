@@ -80,6 +80,9 @@ class Scorer(ABC):
             PackageMissing: it needs a package that is not installed.
         """
 
+    def close(self) -> None:  # noqa: B027 (most need nothing)
+        """Let go of what scoring took; it can be used again."""
+
     def unscored(self, row: ScoredRow) -> Score | None:
         """Why a row is missing before anybody looks at its answer; None if it is not."""
         if row.error is not None:

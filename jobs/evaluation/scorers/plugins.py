@@ -19,11 +19,13 @@ from importlib import metadata
 from typing import Any, Self
 
 from jobs.errors import UsageError
-from jobs.evaluation.fields import an_object
+from jobs.evaluation.fields import a_number, an_object
 from jobs.evaluation.rows import Score, ScoredRow, brief, missing
+from jobs.evaluation.scorers.apart import Apart
 from jobs.evaluation.scorers.base import RowScorer
 
 GROUP = "pagemill.scorers"
+LEAST_SECONDS, MOST_SECONDS = 0.01, 86_400.0  # that a row may be allowed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +34,20 @@ class Python(RowScorer):
 
     Attributes:
         function: the name of its entry point.
+        row_timeout: seconds that it may take for a row; the function is called in a process of its
+            own, then, which ends with such a row.
         arguments: all other options; the function is called with them.
     """
 
     name = "python"
     summary = "a function of an installed package"
     function: str
+    row_timeout: float | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        return {"function": str}
+        return {"function": str, "row_timeout": float | None}
 
     @classmethod
     def of(cls, options: Mapping[str, Any], where: str) -> Self:
@@ -53,17 +58,26 @@ class Python(RowScorer):
                 f"{where} has no function, which python needs: the name of an entry point of the "
                 f"group {GROUP}"
             )
-        return cls(function=function, arguments=rest)
+        timeout = rest.pop("row_timeout", None)
+        if timeout is not None:
+            at = f"{where}.row_timeout"
+            timeout = float(a_number(timeout, at, LEAST_SECONDS, MOST_SECONDS))
+        return cls(function=function, row_timeout=timeout, arguments=rest)
 
     @property
     def needs_target(self) -> bool:
         return False  # the function knows
 
     def prepare(self) -> None:
-        _ = self._loaded
+        _ = self.loaded
 
     @functools.cached_property
-    def _loaded(self) -> Callable[..., Any]:
+    def loaded(self) -> Callable[..., Any]:
+        """The function itself.
+
+        Raises:
+            UsageError: it is not installed, or cannot be loaded.
+        """
         found = list(metadata.entry_points(group=GROUP, name=self.function))
         if not found:
             names = sorted({point.name for point in metadata.entry_points(group=GROUP)})
@@ -91,14 +105,27 @@ class Python(RowScorer):
         return self.unscored(row) or self.score_answer(row)
 
     def score_answer(self, row: ScoredRow) -> Score:
+        return self.called(row) if self.row_timeout is None else self._apart.score(row)
+
+    def called(self, row: ScoredRow) -> Score:
+        """What the function, called here, says of a row."""
         try:
-            return _score(self._loaded(row, **self.arguments))
+            return score_of(self.loaded(row, **self.arguments))
         # It is somebody's program: whatever it raises is about this row.
         except Exception as error:
             return missing(f"{self.function} failed: {type(error).__name__}: {error}")
 
+    @functools.cached_property
+    def _apart(self) -> Apart:
+        assert self.row_timeout is not None
+        return Apart(self.function, self.arguments, self.row_timeout)
 
-def _score(given: Any) -> Score:
+    def close(self) -> None:
+        if self.row_timeout is not None:
+            self._apart.close()
+
+
+def score_of(given: Any) -> Score:
     """What a function gave, if it is a score."""
     score = given if isinstance(given, Score) else Score(given)
     value = score.value

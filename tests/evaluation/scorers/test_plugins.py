@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from jobs.errors import UsageError
 from jobs.evaluation.rows import Score
 from jobs.evaluation.scorer_syntax import parse_scorers
+from jobs.evaluation.scorers import apart as apart_module
+from jobs.evaluation.scorers.apart import row_of_line, row_to_line
+from jobs.evaluation.scorers.plugins import Python
 from jobs.evaluation.spec import ScorerSpec
 from tests.support.scored_rows import row, scorer
 
-pytestmark = pytest.mark.quick
-
 CODE = """
+import os, subprocess, time
+
 from jobs.evaluation.rows import Score
 
 limit = 5
@@ -32,12 +40,25 @@ def polite(row, word="please", **more):
         raise RuntimeError("no idea")
     return Score(float(word in row.answer), f"{row.columns['topic']} {row.target}")
 
+def hangs(row):
+    if row.answer == "hang":
+        subprocess.Popen(["sleep", "3600"])
+        print("for people")
+        while True:
+            time.sleep(1)
+    if row.answer == "die":
+        os._exit(7)
+    if row.answer == "read":
+        return Score(1.0, input() or "nothing")
+    return Score(os.getpid(), repr(row))
+
 def gives(row):
     return eval(row.answer, {"nan": float("nan")})
 """
 POINTS = """[pagemill.scorers]
 polite = scoring_plugin:polite
 gives = scoring_plugin:gives
+hangs = scoring_plugin:hangs
 limit = scoring_plugin:limit
 broken = scoring_plugin:absent
 nowhere = no_such_module_at_all:f
@@ -58,6 +79,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("scoring_plugin", None)
 
 
+@pytest.mark.quick
 def test_the_function_is_given_the_row_and_the_options() -> None:
     given = row("yes please", "t", columns={"topic": "x"})
     assert scorer("python", function="polite").score(given) == Score(1.0, "x t")
@@ -69,12 +91,14 @@ def test_the_function_is_given_the_row_and_the_options() -> None:
     assert spec.to_json()["options"] == {"function": "polite", "word": "yes"}
 
 
+@pytest.mark.quick
 def test_none_is_missing_and_so_is_a_row_without_an_answer() -> None:
     made = scorer("python", function="polite")
     assert made.score(row("?")) == Score(None, "the function gave none")
     assert made.score(row(None, error="expired")) == Score(None, "no answer: expired")
 
 
+@pytest.mark.quick
 def test_an_exception_makes_its_row_missing_and_no_more() -> None:
     made = scorer("python", function="polite")
     assert made.score(row("!")) == Score(None, "polite failed: RuntimeError: no idea")
@@ -83,6 +107,7 @@ def test_an_exception_makes_its_row_missing_and_no_more() -> None:
     assert wrong.score(row("x")).note == "polite failed: TypeError: no {'colour': 'red'}"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("given", "score"),
     [
@@ -98,12 +123,16 @@ def test_what_it_may_give(given: str, score: Score) -> None:
     assert scorer("python", function="gives").score(row(given)) == score
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({}, "has no function, which python needs: the name of an entry point"),
         ({"function": 1}, "has no function"),
-        ({"function": "polit"}, "no installed package has a scorer 'polit'.*broken, gives, limit"),
+        (
+            {"function": "polit"},
+            "no installed package has a scorer 'polit'.*broken, gives, hangs, limit",
+        ),
         ({"function": "broken"}, "'broken'.*cannot be loaded: AttributeError"),
         ({"function": "nowhere"}, "'nowhere'.*cannot be loaded: ModuleNotFoundError"),
         ({"function": "limit"}, r"'limit' \(scoring_plugin:limit\) is no function"),
@@ -114,11 +143,13 @@ def test_a_function_that_cannot_be_had(options: dict[str, Any], said: str) -> No
         ScorerSpec("p", "python", options).make()
 
 
+@pytest.mark.quick
 def test_a_specification_can_be_read_where_its_function_is_not_installed() -> None:
     value = {"name": "p", "scorer": "python", "options": {"function": "elsewhere"}}
     assert ScorerSpec.from_json(value, "x").to_json() == value
 
 
+@pytest.mark.quick
 def test_two_packages_with_one_name(tmp_path: Path) -> None:
     info = tmp_path / "other_plugin-1.dist-info"
     info.mkdir()
@@ -126,3 +157,74 @@ def test_two_packages_with_one_name(tmp_path: Path) -> None:
     (info / "entry_points.txt").write_text("[pagemill.scorers]\npolite = other_plugin:polite\n")
     with pytest.raises(UsageError, match="several packages have a scorer 'polite': other_p"):
         scorer("python", function="polite")
+
+
+# Starting processes takes as long as the machine is busy, and so may a row: the timeouts of rows
+# that are to be answered are long.
+def apart(seconds: float) -> Python:
+    made = scorer("python", function="hangs", row_timeout=seconds)
+    assert isinstance(made, Python)
+    return made
+
+
+def test_a_row_that_hangs_is_missing_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = apart(60)
+    before = made.score(row("x"))
+    monkeypatch.setattr(made._apart, "_seconds", 0.3)
+    process = made._apart._process
+    assert process is not None
+    assert made.score(row("hang")) == Score(None, "hangs took over 0.3 seconds")
+    assert process.returncode == -9
+    monkeypatch.setattr(made._apart, "_seconds", 60)
+    after = made.score(row("x"))
+    assert before.value not in (None, os.getpid(), after.value)
+    assert made.score(row("y")).value == after.value  # one process as long as it goes well
+    made.close()
+    assert made._apart._process is None
+
+
+def test_a_row_that_ends_the_process_is_missing() -> None:
+    made = apart(60)
+    assert made.score(row("die")) == Score(None, "hangs ended its process (exit status 7)")
+    assert made.score(row("read")).note == "hangs failed: EOFError: EOF when reading a line"
+    made.close()
+
+
+def test_a_function_that_loses_too_many_rows_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart_module, "MAX_LOST", 2)
+    made = apart(60)
+    for _ in range(2):
+        assert "ended its process" in (made.score(row("die")).note or "")
+    assert made.score(row("x")) == Score(None, "hangs lost 2 rows; it is given up")
+    assert made._apart._process is None
+
+
+def test_the_function_sees_the_same_row_there() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    columns = {
+        "text": "a\n\ud800\x00", "number": 10**20, "nan": float("inf"), "none": None,
+        "bytes": b"\xff",
+        "list": [1, {"a": None}], "mixed": [1, "a", [True]], "day": date(2026, 3, 1),
+        "at": datetime(2026, 3, 1, 2, tzinfo=zone), "money": Decimal("1.50"),
+        "struct": {"when": datetime(2026, 3, 1, tzinfo=UTC)}, "long": "x" * 300_000,
+    }  # fmt: skip
+    given = row(
+        "an answer", [Decimal("2.5")], columns=columns, choices=("a", "b"), best=1, row_index=7,
+        prompt="p", custom_id="c",
+    )  # fmt: skip
+    back = row_of_line(row_to_line(given))
+    assert back == replace(given, choices=["a", "b"])
+    assert back.columns["at"].utcoffset() == timedelta(hours=1)
+    made = apart(60)
+    assert (made.score(given).note or "").startswith("ScoredRow(row_index=7, answer='an answer'")
+    made.close()
+    odd = replace(given, columns={"x": {1: object()}})
+    assert "cannot be given the row" in (apart(60).score(odd).note or "")
+
+
+@pytest.mark.parametrize("seconds", [0, -1, True, "5", float("nan"), 1e9])
+def test_a_time_that_no_row_can_have(seconds: Any) -> None:
+    with pytest.raises(UsageError, match=r"row_timeout"):
+        ScorerSpec("p", "python", {"function": "hangs", "row_timeout": seconds}).make()
+    (spec,) = parse_scorers(["python:function=hangs,row_timeout=5"])
+    assert spec.options == {"function": "hangs", "row_timeout": 5}
