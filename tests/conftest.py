@@ -14,6 +14,7 @@ from tests.support.chaos_record import ChaosRecord
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a waiting thread leaves the core to others
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test reaches a model hub
+os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # and there, models may have names of any form
 os.environ["TRITON_INTERPRET"] = "1"  # read as triton is imported; tests/kernels/gpu
 
 # Started in the background, we may have been told to ignore Ctrl-C, and so would every process

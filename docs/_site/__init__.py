@@ -33,4 +33,8 @@ def setup(app: Any) -> dict[str, bool]:
 
 def _complete(app: Any, page: str, source: list[str]) -> None:
     text = _MARK.sub(lambda mark: _MADE[mark[1]](), source[0])
-    source[0] = text + navigation.markdown(text) if page == app.config.root_doc else text
+    if page == app.config.root_doc:
+        text += navigation.markdown(text)
+    elif page.endswith("/index"):
+        text += navigation.below(text)
+    source[0] = text

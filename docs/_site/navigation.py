@@ -1,10 +1,11 @@
-"""The navigation of the site: the links of the index page, by its headings."""
+"""The navigation of the site: the links of the index page, by its headings, and of folders."""
 
 from __future__ import annotations
 
 import re
 
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+_TREE = "\n```{{toctree}}\n:hidden:\n{}\n{}\n```\n"
 _PAGE = re.compile(r"\]\(([\w/-]+)\.md\)")
 
 
@@ -23,6 +24,11 @@ def sections(index: str) -> dict[str, list[str]]:
 
 def markdown(index: str) -> str:
     return "".join(
-        "\n```{{toctree}}\n:hidden:\n:caption: {}\n\n{}\n```\n".format(title, "\n".join(pages))
+        _TREE.format(f":caption: {title}\n", "\n".join(pages))
         for title, pages in sections(index).items()
     )
+
+
+def below(index: str) -> str:
+    """Of the index of a folder: its pages stand below it, and are folded away elsewhere."""
+    return _TREE.format("", "\n".join(dict.fromkeys(_PAGE.findall(index))))

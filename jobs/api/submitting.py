@@ -121,7 +121,7 @@ def run(
     engine = engine_options({name: v for name, v in options.items() if name not in names})
     asked = {name: value for name, value in options.items() if name in names}
     with opened(settings, create=True) as deployment:
-        job = _queued(deployment, data, model, asked)
+        job = _queued(deployment, data, model, asked, answered_here=True)
         try:
             if not job.state.terminal:
                 with watching(progress) as watcher:
@@ -141,16 +141,22 @@ def _queued(
     data: Any,
     model: str | os.PathLike[str],
     options: Mapping[str, Any],
+    *,
+    answered_here: bool = False,
 ) -> JobRecord:
     from jobs.cli.submitting import queue_job, told_of_refused
 
     with opened_input(data, options.get("format")) as source:
         shown = source if isinstance(source, str) else source.name
         submission = submission_from(deployment, shown, os.fspath(model), options)
+        doubt = deployment.doubt_of(submission.model, here=answered_here)
         job, new = queue_job(deployment, replace(submission, input=source))
     if new is None:
         log.info("already submitted: job %s is %s; nothing was queued", job.id, job.state)
-    elif lines := told_of_refused(deployment, new):
-        log.warning("job %s: %s", job.id, "\n".join(lines))
+    else:
+        if lines := told_of_refused(deployment, new):
+            log.warning("job %s: %s", job.id, "\n".join(lines))
+        if doubt:
+            log.warning("job %s: %s", job.id, doubt)
     deployment.wake(job.model)
     return job

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from jobs.cli.console import note
 from jobs.errors import BrokerError, DatabaseError
-from jobs.model_aliases import meant_alias
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
@@ -90,18 +89,20 @@ class Deployment:
                     f"{one.error}; `pagemill notifications {about}` shows what becomes of it"
                 )
 
-    def tell_of_model(self, model: str) -> None:
-        """Warn of a model that is not here, or was misspelled perhaps; a worker elsewhere may
-        have it all the same."""
-        if Path(model).is_absolute() and not os.path.exists(model):
-            self.tell(
-                f"Warning: there is no model {model} on this machine; only a worker on a machine "
-                "that has it can answer"
-            )
-        elif meant := meant_alias(model):
-            self.tell(
-                f"Warning: {model} is no path and no owner/name of the hub; did you mean {meant}?"
-            )
+    def doubt_of(self, model: str, *, here: bool = False) -> str | None:
+        """Why perhaps no worker will find a model, for a warning; None if nothing says so.
+
+        Args:
+            here: a worker is started on this machine. It is on this machine, too, if the jobs are
+                in the default database, which no other machine reaches.
+
+        Raises:
+            UsageError: no worker can find it.
+        """
+        from jobs.model_names import ModelNames
+
+        names = ModelNames(self.store.served_models, here or self.settings.default_database)
+        return names.doubt(model)
 
     def wake(self, model: str, lost: bool = False) -> None:
         """Send the first wake-ups for queued chunks; the sweepers of the workers send the rest.

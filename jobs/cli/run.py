@@ -70,7 +70,7 @@ def run(
     if target is not None:
         target.refuse_input(options.file)
     with opened(create=True) as deployment:
-        job = submit_job(deployment, options)
+        job = submit_job(deployment, options, answered_here=True)
         if not job.state.terminal:  # one of the same idempotency key may have ended long ago
             job = _answer(deployment, job, engine)
         note(summary(job))

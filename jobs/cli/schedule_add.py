@@ -114,6 +114,7 @@ def add(
     _check_deadline(spec)
     spec.make_scorers()
     with opened(create=True) as deployment:
+        doubts = [doubt for model in spec.models() if (doubt := deployment.doubt_of(model))]
         rows = describe(deployment, spec)
         schedule = deployment.store.add_schedule(
             NewSchedule(
@@ -133,7 +134,8 @@ def add(
         refused = f", {rows.refused:,} of which cannot be answered" if rows.refused else ""
         files = plural(len(rows.files), "file")
         note(f"{plural(rows.rows, 'row')} in {files}{refused}; data set {rows.hash[:12]}")
-        deployment.tell_of_model(spec.model)
+        for doubt in doubts:
+            note(f"Warning: {doubt}")
         warn_of_baseline(deployment, spec, name, note)
     if as_json:
         print(json.dumps(schedule_json(schedule)))

@@ -24,17 +24,24 @@ if TYPE_CHECKING:
 _SHOWN_ERRORS = 3
 
 
-def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
+def submit_job(
+    deployment: Deployment, options: SubmitOptions, *, answered_here: bool = False
+) -> JobRecord:
     """Validate and queue a job; hints about its rows go to stderr.
 
     The job that was submitted before with the same idempotency key is returned instead, in
     whatever state it is.
 
+    Args:
+        answered_here: a worker for it is started on this machine.
+
     Raises:
         JobsError: the file or the options are refused; nothing is left behind.
     """
+    submission = submission_of(deployment, options)
+    doubt = deployment.doubt_of(submission.model, here=answered_here)
     with _reading() as progress:
-        job, new = queue_job(deployment, submission_of(deployment, options), progress)
+        job, new = queue_job(deployment, submission, progress)
     if new is None:
         note(
             f"already submitted: job {job.id} has this idempotency key and is {job.state}; "
@@ -42,6 +49,8 @@ def submit_job(deployment: Deployment, options: SubmitOptions) -> JobRecord:
         )
     else:
         _tell_rows(deployment, new)
+        if doubt:
+            note(f"Warning: {doubt}")
     deployment.wake(job.model)
     return job
 
@@ -64,7 +73,6 @@ def queue_job(
     from jobs.submission import prepare
 
     urls = checked_urls(submission.notify_urls, deployment.settings.webhook_hosts)
-    deployment.tell_of_model(submission.model)
     new = prepare(
         dataclasses.replace(submission, notify_urls=urls),
         deployment.storage,

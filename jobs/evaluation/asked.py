@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jobs.errors import UsageError
 from jobs.evaluation.inputs import absolute
 from jobs.evaluation.scorer_syntax import with_files
-from jobs.evaluation.spec import EvaluationSpec
+from jobs.evaluation.spec import EvaluationSpec, ScorerSpec
 from jobs.notifications.urls import checked_urls
 from jobs.settings import Settings
 
@@ -49,6 +50,7 @@ def asked(
     if isinstance(value["model"], str):
         value["model"] = model_name(value["model"])
     spec = EvaluationSpec.from_json(value)
+    spec = replace(spec, scorers=tuple(_judged_as_here(scorer) for scorer in spec.scorers))
     checked_urls(spec.notify, settings.webhook_hosts)
     return spec
 
@@ -102,6 +104,16 @@ def rows_or_share(text: str, option: str = "--allow-missing") -> int | float:
         raise UsageError(
             f"{option} is {text!r}; it must be a number of rows, or a share such as 2%"
         ) from None
+
+
+def _judged_as_here(scorer: ScorerSpec) -> ScorerSpec:
+    """A judge whose model is a path is named by an absolute one, as workers name it."""
+    from jobs.cli.deployment import model_name
+
+    judge = scorer.options.get("model")
+    if not isinstance(judge, str):
+        return scorer
+    return replace(scorer, options={**scorer.options, "model": model_name(judge)})
 
 
 def _without_nothing(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,10 +64,12 @@ def begun(
         tell: takes sentences about its rows and its id.
 
     Raises:
-        InputError, UsageError: its rows cannot be read, or the options of its job cannot work.
+        InputError, UsageError: its rows cannot be read, the options of its job cannot work, or no
+            worker can find its model.
     """
     from jobs.cli.console import plural
 
+    doubts = [doubt for model in spec.models() if (doubt := deployment.doubt_of(model))]
     found = describe(deployment, spec)
     warn_of_baseline(deployment, spec, name, deployment.tell)
     files = plural(len(found.files), "file")
@@ -78,4 +80,6 @@ def begun(
         evaluation_id, name=name, spec=spec.to_json(), trigger=Trigger.ONCE
     )
     tell(f"evaluation {evaluation_id} of {name}")
+    for doubt in doubts:
+        deployment.tell(f"Warning: {doubt}")
     return deployment.store.evaluation(evaluation_id)

@@ -149,6 +149,11 @@ class EvaluationSpec:
                 )
         return kinds[self.scorers[0].name]
 
+    def models(self) -> list[str]:
+        """The models that it needs: the one that answers, and those that judge."""
+        judges = (scorer.options.get("model") for scorer in self.scorers)
+        return list(dict.fromkeys([self.model, *(name for name in judges if name)]))
+
     def make_scorers(self) -> dict[str, Scorer]:
         """Its scorers by their names, ready to score.
 

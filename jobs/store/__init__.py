@@ -131,6 +131,11 @@ class Store(Work, JobLife, Evaluating, Outbox, Scheduling):
         with self._database.read() as connection:
             return read.list_jobs(connection, states, limit, model, name, since)
 
+    def served_models(self) -> set[str]:
+        """Models that workers have loaded."""
+        with self._database.read() as connection:
+            return read.served_models(connection)
+
     def progress(self, job_id: str) -> JobProgress:
         """The job, with the last counts of its chunks that were begun and are not committed."""
         with self._database.read() as connection:

@@ -41,6 +41,13 @@ def job_of_key(connection: Connection, idempotency_key: str) -> JobRecord | None
     return None if row is None else job_record(row)
 
 
+def served_models(connection: Connection) -> set[str]:
+    """Models that a worker has loaded: one that is still known, or one that began a job."""
+    by_workers = select(workers.c.model).where(workers.c.device.is_not(None))
+    by_jobs = select(jobs.c.model).where(jobs.c.started_at.is_not(None))
+    return set(connection.scalars(by_workers.union(by_jobs)))
+
+
 def is_there(connection: Connection, job_id: str) -> bool:
     """Whether there is a job of that very id."""
     return connection.scalar(select(jobs.c.id).where(jobs.c.id == job_id)) is not None

@@ -74,6 +74,18 @@ def test_every_page_can_be_reached_from_the_index(site: Site) -> None:
     assert {page.replace(".md", ".html") for page in markdown} <= reached
 
 
+def test_decisions_are_one_entry_of_the_menu(site: Site) -> None:
+    """They stand below it, and are seen once it is opened."""
+    menu = site.pages["index.html"].find(class_="sidebar-tree")
+    assert menu is not None
+    records = [path.stem for path in (ROOT / "docs" / "decisions").glob("0*.md")]
+    assert len(records) >= 10
+    for name in records:
+        (entry,) = menu.find_all("a", href=f"decisions/{name}.html")
+        (above,) = entry.find_parents("li", class_="toctree-l1")
+        assert above.find("a")["href"] == "decisions/index.html"
+
+
 def test_no_link_is_broken(site: Site) -> None:
     names = {
         page: {tag["id"] for tag in content.find_all(id=True)}

@@ -128,9 +128,11 @@ def test_run_starts_a_worker_and_ends_by_the_gate(deployment: Deployment, tiny_m
 def test_a_model_that_cannot_be_served_is_no_regression(deployment: Deployment) -> None:
     rows = deployment.home / "questions.jsonl"
     rows.write_text(json.dumps({"prompt": "What is 1?", "target": "1"}))
-    nowhere = str(deployment.home / "no-model")
+    nowhere = deployment.home / "no-model"
+    nowhere.mkdir()
+    (nowhere / "config.json").write_text("{}")
     done = deployment.cli(
-        "eval", "run", str(rows), "--model", nowhere, "--scorer", "exact", expect=12
+        "eval", "run", str(rows), "--model", str(nowhere), "--scorer", "exact", expect=12
     )
     assert "[job_failed]" in done.stderr
     (found,) = json.loads(deployment.cli("eval", "list", "--json").stdout)

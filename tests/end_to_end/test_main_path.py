@@ -238,6 +238,8 @@ def test_run_says_why_a_model_cannot_be_served(deployment, tmp_path):
     path = deployment.home / "prompts.jsonl"
     path.write_text('{"prompt": "x"}\n')
     missing = tmp_path / "no-such-model"
+    missing.mkdir()
+    (missing / "config.json").write_text("{}")
     done = deployment.cli("run", str(path), "--model", str(missing), expect=None)
     assert done.returncode not in (0, 2)
     assert str(missing) in done.stderr

@@ -211,8 +211,9 @@ def test_refused_rows_are_told_of_and_stop_no_other(
 ) -> None:
     with caplog.at_level(logging.INFO, "pagemill.jobs"):
         job = submit([{"prompt": "a"}, {"nothing": 1}], model="m")
-    (told,) = caplog.messages
+    told, doubt = caplog.messages
     assert f"job {job.id}: 1 row cannot be answered" in told
+    assert doubt.startswith(f"job {job.id}: no worker has served m yet")
     assert "line 2: the row has neither prompt nor messages" in told
     with pytest.raises(InputError, match="line 2"):
         submit([{"prompt": "a"}, {"nothing": 1}], model="m", strict=True)
@@ -312,6 +313,7 @@ def test_a_model_that_is_a_folder_is_named_absolutely(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "llama").mkdir()
+    (tmp_path / "llama" / "config.json").touch()
     monkeypatch.chdir(tmp_path)
     assert submit(ROWS, model=Path("llama")).status().model == str(tmp_path / "llama")
 

@@ -42,6 +42,7 @@ def test_rows_may_name_a_folder_as_the_command_did(
 ) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
+    (folder / "config.json").touch()
     monkeypatch.chdir(tmp_path)
     given = given.format(absolute=folder)
     rows = "".join(json.dumps(line(name)) + "\n" for name in (given, str(folder), "another"))

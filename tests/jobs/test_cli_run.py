@@ -131,6 +131,7 @@ def test_run_again_with_the_same_key_shows_the_answers_that_are_there(
 def test_a_model_that_is_missing_ends_run_with_the_reason(cli: CommandLine, tmp_path: Path) -> None:
     empty = tmp_path / "empty-model"
     empty.mkdir()
+    (empty / "config.json").write_text("{}")
 
     done = subprocess.run(
         [*PROGRAM, "run", rows_file(tmp_path, 1), "--model", str(empty), *ENGINE],

@@ -86,7 +86,10 @@ def test_rows_may_change_if_that_is_said(cli: CommandLine) -> None:
 
 
 @quick
-def test_a_model_that_is_a_path_is_made_absolute(cli: CommandLine, tmp_path: Path) -> None:
+def test_a_model_that_is_a_path_is_made_absolute(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEMILL_DATABASE_URL", cli.settings.database_url)  # others may reach it
     options = ("--model", "./models/m", "--scorer", "exact", "--cron", "@daily", "--json")
     shown, err = cli("schedule", "add", "x", "rows.jsonl", *options)
     assert json.loads(shown)["spec"]["model"] == str(tmp_path / "models" / "m")
