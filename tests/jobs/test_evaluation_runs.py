@@ -395,7 +395,7 @@ def test_scorers_are_let_go_however_it_ends(
     played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = []
-    monkeypatch.setattr(Exact, "close", closed.append)
+    monkeypatch.setattr(Exact, "close", lambda self: closed.append(self))
     with monkeypatch.context() as patch:
         patch.setattr(Exact, "score_answer", lambda *_: 1 / 0)
         assert played.run(right).state is EvaluationState.SCORING
