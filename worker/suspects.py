@@ -64,7 +64,8 @@ class Suspects:
         self._unexplained = 0  # deaths of this hunt, without those of the rows it has blamed
 
     def __len__(self) -> int:
-        return sum(len(group.rows) for group in self._groups)
+        # Asked by threads that only watch: a copy is made in one go, whatever changes meanwhile.
+        return sum(len(group.rows) for group in tuple(self._groups))
 
     @property
     def group(self) -> Group | None:

@@ -267,3 +267,19 @@ def test_rows_apart_are_beside_no_others_whatever_dies(
 
 def _nothing(output: RequestOutput) -> None:
     pass
+
+
+def test_suspects_are_counted_while_another_thread_changes_them() -> None:
+    """As those do that watch, such as the heartbeat."""
+    suspects = Suspects()
+
+    class Rows(dict[str, None]):
+        def __len__(self) -> int:
+            suspects.set_apart(["late"], lambda: None)  # in the middle of the count
+            return super().__len__()
+
+    suspects.set_apart(["early"], lambda: None)
+    assert suspects.group is not None
+    suspects.group.rows = Rows(early=None)
+    assert len(suspects) == 1
+    assert len(suspects) == 2
