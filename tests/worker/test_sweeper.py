@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,7 +54,7 @@ def test_an_evaluation_is_scored_when_its_job_has_ended(
 ) -> None:
     """Although the next round would be an hour away."""
     deployment = Deployment(tmp_path / "home")
-    deployment.env |= {"PAGEMILL_SWEEP_SECONDS": "3600"}
+    deployment.settings = replace(deployment.settings, sweep_seconds=3600)
     database = Database(deployment.settings.database_url)
     store, storage = Store(database), Storage(deployment.settings.storage_url)
     played = PlayedEvaluations(store, storage, deployment.settings, tmp_path / "rows.jsonl")
