@@ -156,6 +156,8 @@ def bless(
             _warn_of_schedule(deployment, found)
         be = "is not a baseline any more" if remove else f"is the baseline of {found.name}"
         note(f"evaluation {found.id} {be}")
+        if remove:
+            _tell_baseline(deployment, found.name)
 
 
 def _warn_of_schedule(deployment: Deployment, blessed: EvaluationRecord) -> None:
@@ -167,6 +169,18 @@ def _warn_of_schedule(deployment: Deployment, blessed: EvaluationRecord) -> None
         schedule = deployment.store.schedule(blessed.name)
         spec = EvaluationSpec.from_json(schedule.spec)
         warn_of_baseline(deployment, spec, blessed.name, note)
+
+
+def _tell_baseline(deployment: Deployment, name: str) -> None:
+    """What a series is compared with, now that a blessing is gone."""
+    baseline = deployment.store.baseline_of(name)
+    if baseline is not None:
+        note(f"the baseline of {name} is {baseline.id}")
+    else:
+        note(
+            f"{name} has no baseline any more: rules of its gate about drops say nothing until one "
+            "is blessed"
+        )
 
 
 @commands.command("gate")
@@ -242,6 +256,8 @@ def delete(
         for evaluation_id in found:
             deployment.store.delete_evaluation(evaluation_id)
         finish_deletions(deployment.store, deployment.storage)
+        for name in dict.fromkeys(e.name for e in found.values() if e.blessed_at is not None):
+            _tell_baseline(deployment, name)
     if as_json:
         print(json.dumps([{"id": evaluation_id} for evaluation_id in found]))
     for evaluation_id in found:

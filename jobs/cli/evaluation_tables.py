@@ -117,7 +117,7 @@ def show_details(deployment: Deployment, evaluation: EvaluationRecord) -> None:
 def _answered_since(deployment: Deployment, evaluation: EvaluationRecord) -> list[str]:
     """Its jobs whose rows were answered once more after they were scored."""
     scored = evaluation.rescored_at or evaluation.finished_at
-    if evaluation.scores_path is None or scored is None:
+    if evaluation.state not in (EvaluationState.COMPLETED, EvaluationState.FAILED) or not scored:
         return []
     found = []
     for job_id in (evaluation.job_id, *evaluation.judge_jobs.values()):

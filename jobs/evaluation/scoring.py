@@ -38,7 +38,8 @@ log = logging.getLogger("pagemill.evaluation")
 BATCH_ROWS = 1024
 
 _LOST = (
-    "the file of scores of the {} evaluation, {}, is gone or damaged: put it back, or bless another"
+    "the file of scores of the {} evaluation, {}, is gone or damaged: put it back, have it made "
+    "again (`pagemill eval rescore`), or bless another"
 )
 
 _Score = Callable[[ScoredRow], Score]

@@ -414,3 +414,32 @@ def test_a_baseline_that_lacks_what_the_gate_compares_is_warned_of(
     assert "has no scores of" not in cli("eval", "bless", new.id)[1]
     with worker(cli, right):
         cli("eval", "run", rows, *asks, "--name", "nightly", "--no-worker")
+
+
+def test_what_is_compared_with_once_a_blessing_is_gone_is_told(
+    cli: CommandLine, played: PlayedEvaluations
+) -> None:
+    first, second, third = (played.run(right) for _ in range(3))
+    for found in (first, second):
+        cli("eval", "bless", found.id)
+    _, err = cli("eval", "delete", second.id, third.id)
+    assert f"the baseline of nightly is {first.id}" in err
+    _, err = cli("eval", "bless", first.id, "--remove")
+    assert "nightly has no baseline any more" in err
+
+
+def test_one_that_failed_for_its_job_says_how_it_is_scored(
+    cli: CommandLine, played: PlayedEvaluations
+) -> None:
+    found = played.add()
+    played.drive()
+    job_id = played.store.evaluation(found.id).job_id or ""
+    cli("cancel", job_id)
+    cli("eval", "wait", found.id, expect=12)
+    assert "rescore" not in cli("eval", "show", found.id)[1]
+    cli("retry", job_id)
+    assert f"`pagemill eval rescore {found.id}`" in cli("eval", "show", found.id)[1]
+    with worker(cli, right):
+        out, _ = cli("eval", "rescore", found.id)
+    assert out.endswith("verdict: ungated\n")
+    assert played.store.evaluation(found.id).state is EvaluationState.COMPLETED

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from jobs.errors import UsageError
 from jobs.evaluation.fields import a_number, an_object
+from jobs.evaluation.leaving import ToldToLeave
 from jobs.evaluation.rows import Score, ScoredRow, brief, missing
 from jobs.evaluation.scorers.apart import Apart
 from jobs.evaluation.scorers.base import RowScorer
@@ -111,8 +112,10 @@ class Python(RowScorer):
         """What the function, called here, says of a row."""
         try:
             return score_of(self.loaded(row, **self.arguments))
+        except ToldToLeave:
+            raise
         # It is somebody's program: whatever it raises is about this row.
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return missing(f"{self.function} failed: {type(error).__name__}: {error}")
 
     @functools.cached_property

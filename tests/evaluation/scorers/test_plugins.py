@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from jobs.errors import UsageError
+from jobs.evaluation.leaving import ToldToLeave
 from jobs.evaluation.rows import Score
 from jobs.evaluation.scorer_syntax import parse_scorers
 from jobs.evaluation.scorers import apart as apart_module
@@ -25,8 +26,9 @@ from jobs.evaluation.spec import ScorerSpec
 from tests.support.scored_rows import row, scorer
 
 CODE = """
-import os, subprocess, time
+import os, subprocess, sys, time
 
+from jobs.evaluation.leaving import ToldToLeave
 from jobs.evaluation.rows import Score
 
 limit = 5
@@ -52,8 +54,11 @@ def hangs(row):
         return Score(1.0, input() or "nothing")
     return Score(os.getpid(), repr(row))
 
+def leave():
+    raise ToldToLeave(0)
+
 def gives(row):
-    return eval(row.answer, {"nan": float("nan")})
+    return eval(row.answer, {"nan": float("nan"), "exit": sys.exit, "leave": leave})
 """
 POINTS = """[pagemill.scorers]
 polite = scoring_plugin:polite
@@ -105,6 +110,15 @@ def test_an_exception_makes_its_row_missing_and_no_more() -> None:
     assert made.score(row("please", columns={"topic": 1})).value == 1
     wrong = scorer("python", function="polite", colour="red")
     assert wrong.score(row("x")).note == "polite failed: TypeError: no {'colour': 'red'}"
+
+
+@pytest.mark.quick
+def test_a_function_that_exits_ends_nothing_but_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its evaluation would be tried again for ever."""
+    made = scorer("python", function="gives")
+    assert made.score(row("exit(3)")) == Score(None, "gives failed: SystemExit: 3")
+    with pytest.raises(ToldToLeave):  # that is for us
+        made.score(row("leave()"))
 
 
 @pytest.mark.quick
