@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,8 @@ from jobs.row_set import RowSet
 from jobs.spool import read_spool
 from jobs.storage import Storage
 from jobs.store import Store
+
+_AT_ONCE = 100  # chunks that are read at a time
 
 
 class FinishedRows:
@@ -36,7 +38,10 @@ class FinishedRows:
         self._job = job
         self._folder = storage.job(job.folder)
         self._schema = job_schema(self._folder, layout.input_copy(job.version))
-        self._closed: set[str] = set()
+        # Chunks up to this one are closed, or among those that may have more to give. Chunks are
+        # begun in their order, so a look reads some few of those that come after it.
+        self._next = 0
+        self._open: set[int] = set()
         # Of chunks that are not closed: rows that were given, and the segments that held them.
         self._given: dict[str, set[int]] = {}
         self._segments: dict[str, list[str]] = {}
@@ -50,18 +55,14 @@ class FinishedRows:
             OutputError: a file is missing or damaged.
             StorageUnavailable: the storage cannot be read.
         """
-        for chunk in self._chunks():
-            if chunk.part is not None:
-                yield from self._of_part(chunk, chunk.part)
-            else:
-                yield from self._of_spool(chunk)
+        yield from self._new(self._begun())
 
     def last(self) -> Iterator[pa.Table]:
         """After the job has ended: `new`, and rows that became error rows only then."""
-        yield from self.new()
+        yield from self._new(self._all())
         left = RowSet(self._job.total_rows)
         with open_chunk_inputs(self._folder, layout.input_copy(self._job.version)) as copy:
-            for chunk in self._chunks():
+            for chunk in self._read(self._open):
                 rows = copy.indices(chunk.ordinal).to_pylist()
                 left.add(set(rows) - self._given.get(chunk.id, set()))
         if not len(left):
@@ -73,18 +74,47 @@ class FinishedRows:
         for group in published.groups():
             yield from _unless_empty(left.of(group))
 
-    def _chunks(self) -> list[ChunkRecord]:
-        """Those of which there may be more to give."""
-        chunks = self._store.chunks(self._job.id, self._job.version)
-        return [chunk for chunk in chunks if chunk.id not in self._closed]
+    def _new(self, chunks: Iterator[ChunkRecord]) -> Iterator[pa.Table]:
+        for chunk in chunks:
+            if chunk.part is not None:
+                yield from self._of_part(chunk, chunk.part)
+            else:
+                yield from self._of_spool(chunk)
+
+    def _begun(self) -> Iterator[ChunkRecord]:
+        """Chunks of which there may be more to give by now."""
+        yield from self._read(self._open)
+        while (batch := self._read(self._coming())) and (
+            begun := [chunk.ordinal for chunk in batch if chunk.lease_epoch]
+        ):
+            # One that was passed over is begun by others sooner or later.
+            yield from self._opened(batch[: begun[-1] - self._next + 1])
+
+    def _all(self) -> Iterator[ChunkRecord]:
+        """All chunks of which there may be more to give, begun or not."""
+        yield from self._read(self._open)
+        while batch := self._read(self._coming()):
+            yield from self._opened(batch)
+
+    def _coming(self) -> range:
+        return range(self._next, min(self._next + _AT_ONCE, self._job.chunks_total))
+
+    def _opened(self, chunks: Sequence[ChunkRecord]) -> Sequence[ChunkRecord]:
+        self._next += len(chunks)
+        self._open.update(chunk.ordinal for chunk in chunks)
+        return chunks
+
+    def _read(self, ordinals: Collection[int]) -> list[ChunkRecord]:
+        """As they are now; none if the job is deleted."""
+        return self._store.chunks_of(self._job.id, self._job.version, ordinals) if ordinals else []
 
     def _job_now(self) -> JobRecord:
         return self._store.job(self._job.id)
 
     def _pass_over(self) -> None:
-        for chunk in self._chunks():
+        for chunk in self._begun():
             if chunk.part is not None:
-                self._closed.add(chunk.id)
+                self._open.discard(chunk.ordinal)
             else:
                 for _ in self._of_spool(chunk):
                     pass
@@ -92,7 +122,8 @@ class FinishedRows:
     def _of_part(self, chunk: ChunkRecord, part: str) -> Iterator[pa.Table]:
         batches = list(read_batches(self._folder, part, self._schema))
         given = self._given.pop(chunk.id, set())
-        self._closed.add(chunk.id)
+        self._segments.pop(chunk.id, None)
+        self._open.discard(chunk.ordinal)
         yield from _without(pa.Table.from_batches(batches, self._schema), given)
 
     def _of_spool(self, chunk: ChunkRecord) -> Iterator[pa.Table]:

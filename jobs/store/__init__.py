@@ -151,6 +151,11 @@ class Store(Work, JobLife, Evaluating, Outbox, Scheduling):
         with self._database.read() as connection:
             return read.chunk_records(connection, job_id, version)
 
+    def chunks_of(self, job_id: str, version: int, ordinals: Collection[int]) -> list[ChunkRecord]:
+        """Those of a version that have these numbers, by ordinal; its id is given whole."""
+        with self._database.read() as connection:
+            return read.chunks_of(connection, job_id, version, ordinals)
+
     def windows(self, job_id: str, version: int | None = None) -> list[WindowRecord]:
         """The windows of a version (None: the job's latest), by ordinal."""
         with self._database.read() as connection:

@@ -13,7 +13,7 @@ from jobs.sqltypes import database_now
 from jobs.states import JobState
 from jobs.store import notifications
 from jobs.store.by_id import job_row
-from jobs.store.rows import chunk_record, counts_of, device_of, job_record, window_record
+from jobs.store.rows import chunk_id, chunk_record, counts_of, device_of, job_record, window_record
 from jobs.store.workers import is_alive, last_worker
 from jobs.tables import (
     CHUNK_IS_HANDED_BACK,
@@ -25,6 +25,7 @@ from jobs.tables import (
     workers,
 )
 
+_AT_ONCE = 1000  # chunks that are asked for by one statement
 _SUMS = [
     *(func.coalesce(func.sum(chunks.c[name]), 0).label(name) for name in COUNT_NAMES),
     *(func.coalesce(func.sum(chunks.c[name]), 0.0).label(name) for name in DEVICE_NAMES),
@@ -116,6 +117,21 @@ def chunk_records(
     if window is not None:
         query = query.where(chunks.c.window_ordinal == window)
     return [chunk_record(found) for found in connection.execute(query.order_by(chunks.c.ordinal))]
+
+
+def chunks_of(
+    connection: Connection, job_id: str, version: int, ordinals: Collection[int]
+) -> list[ChunkRecord]:
+    """Those chunks of a version that have these numbers, and no other is read."""
+    ids = [chunk_id(job_id, version, ordinal) for ordinal in ordinals]
+    found = (
+        chunk_record(row)
+        for start in range(0, len(ids), _AT_ONCE)
+        for row in connection.execute(
+            select(chunks).where(chunks.c.id.in_(ids[start : start + _AT_ONCE]))
+        )
+    )
+    return sorted(found, key=lambda chunk: chunk.ordinal)
 
 
 def window_records(connection: Connection, job_id: str, version: int | None) -> list[WindowRecord]:

@@ -25,6 +25,10 @@ _JOB_COLUMNS = tuple(
 _counts_in = operator.attrgetter(*COUNT_NAMES)
 
 
+def chunk_id(job_id: str, version: int, ordinal: int) -> str:
+    return f"{job_id}-v{version}-{ordinal:06d}"
+
+
 def insert_unless_there(connection: Connection, table: Table) -> Any:
     """An INSERT that can say what to do on a conflict, which each database has in its own way."""
     kinds: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}

@@ -15,7 +15,7 @@ from jobs.sqltypes import database_now
 from jobs.states import ChunkState, JobState
 from jobs.store import events, read
 from jobs.store.row_errors import add_errors
-from jobs.store.rows import ZERO, count_values, inserted_unless_there, job_record
+from jobs.store.rows import ZERO, chunk_id, count_values, inserted_unless_there, job_record
 from jobs.tables import AT_SUBMIT, chunks, jobs, windows
 
 BATCH = 10_000  # rows of one INSERT, so that the parameters of a large job never lie in memory
@@ -123,10 +123,6 @@ def insert_plan(connection: Connection, job_id: str, version: int, plan: Plan) -
     )
     for batch in _batches(chunk_rows):
         connection.execute(new_chunk, batch)
-
-
-def chunk_id(job_id: str, version: int, ordinal: int) -> str:
-    return f"{job_id}-v{version}-{ordinal:06d}"
 
 
 def _job_values(job: NewJob) -> dict[str, Any]:

@@ -12,15 +12,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
-from jobs import finalize, layout
+from jobs import finalize, finished_rows, layout
 from jobs.cli import logs, tail
 from jobs.finished_rows import FinishedRows
+from jobs.records import ChunkRecord, Counts
 from jobs.storage import Storage
-from jobs.store import Store
+from jobs.store import Store, read
+from jobs.store.rows import chunk_id, chunk_record, count_values
+from jobs.tables import chunks
 from tests.support.command_line import CommandLine
+from tests.support.job_store import StoreUnderTest
 from tests.support.played_job import PlayedJob, Window, add_job
 
 
@@ -38,11 +44,13 @@ def rows(tables: Iterator[object]) -> list[int]:
 # ---- the rows
 
 
+WINDOWS = [Window([[0, 3], [1, 4]], [2]), Window([[5, 6, 7]])]
+
+
 @pytest.fixture
 def played(store: Store, tmp_path: Path) -> PlayedJob:
     """Row 2 is refused; two windows, three chunks."""
-    windows = [Window([[0, 3], [1, 4]], [2]), Window([[5, 6, 7]])]
-    return add_job(store, Storage(str(tmp_path / "storage")), windows)
+    return add_job(store, Storage(str(tmp_path / "storage")), WINDOWS)
 
 
 def finished(played: PlayedJob, **options: bool) -> FinishedRows:
@@ -121,6 +129,146 @@ def test_a_retry_gives_the_rows_that_it_answers(played: PlayedJob) -> None:
     played.finish_all()
 
     assert rows(follower.new()) == [3]
+
+
+# ---- what a look costs
+
+MANY = 20_000
+
+
+@pytest.fixture
+def anywhere(back: StoreUnderTest, tmp_path: Path) -> PlayedJob:
+    """As `played`, on both databases."""
+    return add_job(back.store, Storage(str(tmp_path / "storage")), WINDOWS)
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of all chunks that are read from the database."""
+    numbers: list[int] = []
+
+    def record(row: Any) -> ChunkRecord:
+        numbers.append(row.ordinal)
+        return chunk_record(row)
+
+    monkeypatch.setattr(read, "chunk_record", record)
+    return numbers
+
+
+def with_many_chunks(played: PlayedJob, back: StoreUnderTest, state: str) -> None:
+    """Add chunks behind those of the job; of their rows there is nothing in files."""
+    (of_job,) = {chunk.version for chunk in played.store.chunks(played.id)}
+    first = len(played.store.chunks(played.id))
+    done = state == "done"
+    with back.database.begin() as connection:
+        connection.execute(
+            insert(chunks),
+            [
+                {
+                    "id": chunk_id(played.id, of_job, ordinal), "job_id": played.id,
+                    "version": of_job, "ordinal": ordinal, "window_ordinal": 1, "rows": 1,
+                    "state": state, "part": "_parts/none" if done else None,
+                    "lease_epoch": int(done), "wake_at": played.store.now(), "sends": 0,
+                    **count_values(Counts()),
+                }
+                for ordinal in range(first, first + MANY)
+            ],
+        )  # fmt: skip
+    back.set_job(played.id, chunks_total=first + MANY)
+
+
+def test_a_look_reads_no_chunk_that_is_finished(
+    anywhere: PlayedJob, back: StoreUnderTest, fetched: list[int]
+) -> None:
+    with_many_chunks(anywhere, back, "done")
+    fetched.clear()
+    follower = finished(anywhere)
+    assert len(fetched) == MANY + 3  # once
+    fetched.clear()
+    assert rows(follower.new()) == []
+    assert fetched == [0, 1, 2]  # those that are not begun yet
+
+    first, second = anywhere.claim(), anywhere.claim()
+    given = [anywhere.rows_of(first), anywhere.rows_of(second)]
+    anywhere.spool(first, given[0][:1])
+    anywhere.finish(second)
+    fetched.clear()
+    assert rows(follower.new()) == given[0][:1] + given[1]
+    assert fetched == [0, 1, 2]
+    fetched.clear()
+    anywhere.finish(first)
+    assert rows(follower.new()) == given[0][1:]
+    assert fetched == [0, 2]
+
+
+def test_a_look_reads_few_chunks_that_are_not_begun(
+    anywhere: PlayedJob, back: StoreUnderTest, fetched: list[int]
+) -> None:
+    with_many_chunks(anywhere, back, "queued")
+    follower = finished(anywhere)
+    lease = anywhere.claim()
+    given = anywhere.rows_of(lease)
+    anywhere.finish(lease)
+    fetched.clear()
+    assert rows(follower.new()) == given
+    assert len(fetched) <= 300
+    fetched.clear()
+    assert rows(follower.new()) == []
+    assert len(fetched) <= 100
+
+
+def test_chunks_may_be_begun_in_any_order(
+    anywhere: PlayedJob, back: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claims pass over chunks that others hold at that moment."""
+    monkeypatch.setattr(finished_rows, "_AT_ONCE", 1)
+    follower = finished(anywhere)
+    leases = [anywhere.claim() for _ in range(3)]
+    given = [anywhere.rows_of(lease) for lease in leases]
+    assert rows(follower.new()) == []
+    for ordinal in (2, 0, 1):
+        anywhere.finish(leases[ordinal])
+        assert rows(follower.new()) == given[ordinal]
+    assert rows(follower.last()) == []
+
+
+def test_what_was_begun_far_ahead_comes_at_the_end_at_the_latest(
+    anywhere: PlayedJob, back: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finished_rows, "_AT_ONCE", 1)
+    follower = finished(anywhere)
+    leases = [anywhere.claim() for _ in range(3)]
+    given = anywhere.rows_of(leases[2])
+    anywhere.finish(leases[2])
+    for lease in leases[:2]:  # as if they had never been begun
+        back.set_chunk(lease.chunk_id, state="queued", lease_epoch=0, lease_expires_at=None)
+    assert rows(follower.new()) == []
+    assert rows(follower.last()) == given
+
+
+def test_a_chunk_that_is_done_again_by_another_gives_each_row_once(
+    anywhere: PlayedJob, back: StoreUnderTest
+) -> None:
+    follower = finished(anywhere)
+    lost = anywhere.claim()
+    given = anywhere.rows_of(lost)
+    anywhere.spool(lost, given[:1])
+    assert rows(follower.new()) == given[:1]
+    back.expire_leases(id=lost.chunk_id)
+    anywhere.store.requeue_expired()
+    assert rows(follower.new()) == []
+    again = anywhere.claim("other")
+    assert again.chunk_id == lost.chunk_id
+    anywhere.finish(again)
+    assert rows(follower.new()) == given[1:]
+
+
+def test_rows_come_from_parts_also_once_their_window_is_merged(played: PlayedJob) -> None:
+    follower = finished(played)
+    played.finish_all()
+    finalize.drive(played.store, played.storage, "f")
+    assert sorted(rows(follower.new())) == [0, 1, 3, 4, 5, 6, 7]
+    assert rows(follower.last()) == []
 
 
 # ---- the command

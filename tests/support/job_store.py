@@ -145,6 +145,10 @@ class StoreUnderTest:
         with self.database.begin() as connection:
             connection.execute(update(chunks).where(chunks.c.job_id == job_id).values(**values))
 
+    def set_chunk(self, chunk_id: str, **values: Any) -> None:
+        with self.database.begin() as connection:
+            connection.execute(update(chunks).where(chunks.c.id == chunk_id).values(**values))
+
     def view(self, name: str, job_id: str) -> list[dict[str, Any]]:
         """The rows of a job in one of the views."""
         query = text(f"SELECT * FROM {name} WHERE job_id = :job_id").bindparams(job_id=job_id)
