@@ -19,6 +19,7 @@ class BiasTable:
         self._device = device
         self._slots: SlotCache[TokenBias] = SlotCache()
         self._table: torch.Tensor | None = None  # [slots, vocab_size], float32
+        self.reserve = self._slots.reserve
 
     def processor(self, biased: list[tuple[int, TokenBias]]) -> LogitsProcessor:
         try:

@@ -15,7 +15,7 @@ It is the order of transformers and vLLM: what is banned stays so, whatever come
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -46,6 +46,13 @@ class LogitsProcessors:
         self._biases = BiasTable(vocab_size, device)
         self._penalties = _Penalties(vocab_size, device)
         self._banned = _Banned(device)
+
+    def expect(self, sequences: Iterable[ScheduledSequence]) -> None:
+        """These are prepared in this step, and not together: each is to find what it had before."""
+        rules = [s.logit_rules for s in sequences if s.logit_rules is not None]
+        self._penalties.reserve(sum(rule.penalizes for rule in rules))
+        self._biases.reserve(2 * len({rule.bias for rule in rules}))  # and early ones
+        self._banned.reserve(len({rule.banned for rule in rules}))
 
     def prepare(
         self,
@@ -98,6 +105,7 @@ class _Penalties:
         self._slots: SlotCache[LogitRules] = SlotCache()
         self._counts: TokenCounts | None = None
         self._counted: dict[int, int] = {}  # by slot: how many generated tokens are counted
+        self.reserve = self._slots.reserve
 
     def processor(
         self, penalized: list[tuple[int, ScheduledSequence]], newest: torch.Tensor | None
@@ -168,6 +176,7 @@ class _Banned:
         self._length = 0  # tokens of a sequence but its last
         self._prefixes: torch.Tensor | None = None  # [slots, most, length], int32
         self._last: torch.Tensor | None = None  # [slots, most], int64
+        self.reserve = self._slots.reserve
 
     def processor(
         self,

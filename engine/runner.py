@@ -91,6 +91,7 @@ class Runner:
         if self.loaded.model.batch_invariant:
             # Torch's sums and exponentials may depend on the number of rows.
             rows = [slice(i, i + 1) for i in range(len(sampling))]
+            self._processors.expect(sampling)
         else:
             rows = [slice(None)]
         with one_thread(self.loaded.model.batch_invariant):

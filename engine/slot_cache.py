@@ -32,10 +32,7 @@ class SlotCache(Generic[Key]):
         """
         asked = list(keys)
         wanted = dict.fromkeys(asked)
-        if len(wanted) > self.size:
-            self.clear()
-            self.size = max(_FEWEST, 1 << (len(wanted) - 1).bit_length())
-            self._free = list(reversed(range(self.size)))
+        self.reserve(len(wanted))
         new: list[Key] = []
         for key in wanted:
             slot = self._slots.pop(key, None)
@@ -48,6 +45,13 @@ class SlotCache(Generic[Key]):
             slot = self._free.pop() if self._free else self._slots.pop(next(iter(self._slots)))
             self._slots[key] = slot
         return [self._slots[key] for key in asked], {key: self._slots[key] for key in new}
+
+    def reserve(self, count: int) -> None:
+        """Have so many slots at least, for keys that are placed one after the other."""
+        if count > self.size:
+            self.clear()
+            self.size = max(_FEWEST, 1 << (count - 1).bit_length())
+            self._free = list(reversed(range(self.size)))
 
     def clear(self) -> None:
         """Forget everything, the size too."""

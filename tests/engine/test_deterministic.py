@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.admission import Admission
 from engine.config import EngineConfig
 from engine.core import Engine
+from engine.request import Request
+from engine.sampling_params import SamplingParams
+from kernels.penalties import TokenCounts
 from tests.support.reproducible import Answer, answers, sampled_rows
 from tests.support.tiny_families import build_family
 from tests.support.tiny_model import build_tiny_model
@@ -112,3 +116,20 @@ def test_prompts_longer_than_a_step(family: str, tmp_path: Path) -> None:
     rows = sampled_rows(6, most_tokens=4)
     whole = answers(engine_of(tmp_path, enable_prefix_caching=False), rows, 1)
     assert answers(engine_of(tmp_path, max_num_batched_tokens=7), rows, 3) == whole
+
+
+def test_many_rows_with_penalties_are_each_counted_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are sampled one by one: none is to take the place in the table that another has."""
+    begun: list[int] = []
+    begin = TokenCounts.begin
+
+    def noted(counts: TokenCounts, slots: torch.Tensor, prompt: torch.Tensor) -> None:
+        begun.extend(slots.tolist())
+        begin(counts, slots, prompt)
+
+    monkeypatch.setattr(TokenCounts, "begin", noted)
+    rules = SamplingParams(max_tokens=6, ignore_eos=True, repetition_penalty=1.2)
+    list(engine_of(folder).generate(Request(str(i), (i, 7, 7), rules) for i in range(20)))
+    assert sorted(begun) == list(range(20))

@@ -49,3 +49,12 @@ def test_what_was_forgotten_is_filled_again() -> None:
     cache.clear()
     _, new = cache.place([3])
     assert (list(new), cache.size) == ([3], 8)
+
+
+def test_keys_that_are_placed_one_by_one_keep_their_slots() -> None:
+    cache: SlotCache[int] = SlotCache()
+    cache.reserve(20)
+    for _ in range(2):
+        placed = {key: cache.place([key]) for key in range(20)}
+        assert len({slots[0] for slots, _ in placed.values()}) == 20
+    assert not any(new for _, new in placed.values())
