@@ -23,11 +23,11 @@ from jobs.garbage import collect
 from jobs.gather import gathered
 from jobs.job_folder import JobFolder
 from jobs.manifest import FileEntry, describe, manifest_bytes, manifest_files, read_manifest
+from jobs.parquet_files import open_parquet
 from jobs.parts import (
     FileFacts,
     job_schema,
     open_chunk_inputs,
-    open_parquet,
     some,
     write_output,
 )

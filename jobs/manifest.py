@@ -20,7 +20,7 @@ import jobs
 from jobs import layout
 from jobs.errors import OutputError
 from jobs.job_folder import JobFolder
-from jobs.parts import open_parquet
+from jobs.parquet_files import open_parquet
 from jobs.records import Counts, JobRecord
 
 _STOPPED = ("cancelled", "expired")

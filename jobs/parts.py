@@ -19,6 +19,7 @@ from jobs import layout
 from jobs.errors import OutputError
 from jobs.job_folder import JobFolder
 from jobs.kinds import JobKind
+from jobs.parquet_files import open_parquet
 from jobs.records import ChunkLease
 from jobs.schema import (
     CHAT,
@@ -202,27 +203,6 @@ def write_output(
             writer.write_table(table.cast(described), row_group_size=max(1, table.num_rows))
             rows += table.num_rows
     return rows
-
-
-@contextlib.contextmanager
-def open_parquet(folder: JobFolder, path: str) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file of the job for reading.
-
-    Raises:
-        OutputError: it is missing or damaged (noticed when opened, or while it is read).
-        StorageUnavailable: the storage could not be read.
-    """
-    full = folder.at(path)
-    try:
-        with pq.ParquetFile(full) as file:
-            yield file
-    except MemoryError:  # Arrow's own, too, which is one of its exceptions
-        raise
-    except (pa.ArrowException, OSError) as error:
-        # A damaged page is an OSError without an errno; trouble of the disk has one.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise folder.trouble("read", full, error) from error
-        raise OutputError(f"{full} cannot be read: {error}") from error
 
 
 def read_batches(

@@ -13,7 +13,7 @@ from jobs import layout
 from jobs.errors import StateConflict
 from jobs.job_folder import JobFolder
 from jobs.manifest import count_rows
-from jobs.parts import open_parquet
+from jobs.parquet_files import open_parquet
 from jobs.records import ChunkSpec, Counts, JobRecord, Plan, WindowSpec
 from jobs.results import PublishedVersion, open_version
 from jobs.row_set import RowSet

@@ -18,7 +18,7 @@ from jobs.job_options import check_options, check_sampling
 from jobs.kinds import JobKind
 from jobs.normalize import VERSION, NormalizedWriter
 from jobs.parameters import MAX_SEED
-from jobs.parts import open_parquet
+from jobs.parquet_files import open_parquet
 from jobs.reading.blocks import Block, Reader
 from jobs.reading.custom_ids import CustomIds
 from jobs.reading.opening import open_input

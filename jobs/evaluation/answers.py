@@ -15,7 +15,7 @@ from jobs.evaluation.keys import row_content, row_key
 from jobs.evaluation.rows import ScoredRow
 from jobs.job_folder import JobFolder
 from jobs.kinds import kind_of_job
-from jobs.parts import open_parquet
+from jobs.parquet_files import open_parquet
 from jobs.records import JobRecord
 from jobs.results import open_version
 from jobs.schema import own_fields

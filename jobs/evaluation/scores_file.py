@@ -27,7 +27,7 @@ from jobs.evaluation.scorers.base import Scorer
 from jobs.evaluation.scorers.translation import CorpusScorer
 from jobs.evaluation.statistics import Floats
 from jobs.job_folder import JobFolder
-from jobs.parts import open_parquet
+from jobs.parquet_files import open_parquet
 from jobs.storage import Storage
 from jobs.store.evaluations import SCORES_FOLDER
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import finalize, layout, parts
+from jobs import finalize, layout, parquet_files
 from jobs.finished_rows import FinishedRows
 from jobs.row_set import RowSet
 from jobs.storage import Storage
@@ -26,11 +26,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     names: Counter[str] = Counter()
     open_file = pq.ParquetFile
 
-    def counted(path: Path) -> pq.ParquetFile:
-        names[path.name] += 1
-        return open_file(path)
+    def counted(path: Path, metadata: pq.FileMetaData | None) -> pq.ParquetFile:
+        if metadata is None:
+            names[path.name] += 1
+        return open_file(path, metadata=metadata)
 
-    monkeypatch.setattr(parts.pq, "ParquetFile", counted)
+    monkeypatch.setattr(parquet_files.pq, "ParquetFile", counted)
     return names
 
 
@@ -80,6 +81,34 @@ def test_the_rows_of_a_stopped_job_are_told_without_opening_its_copy_for_each_ch
         found.append(opened[copy_name()])
         assert sum(table.num_rows for table in last) == rows
     assert found[0] == found[1] > 0
+
+
+def test_the_footer_of_a_large_copy_is_read_once(
+    store: Store, storage: Storage, opened: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_files, "_MANY_GROUPS", 10)
+    monkeypatch.setattr(parquet_files, "_footer", None)
+    found = []
+    for job, rows in jobs_of(store, storage):
+        opened.clear()
+
+        job.finish_all()
+
+        found.append(opened[copy_name()])
+        assert store.job(job.id).counts.completed == rows
+    assert found == [4, 1], "that of the small one is read for each chunk, twice by its player"
+
+
+def test_a_copy_that_is_another_one_is_read_anew(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_files, "_MANY_GROUPS", 1)
+    folder = storage.new_job("job_1")
+    for text in ("a", "b"):
+        with folder.create("x.parquet") as file:
+            pq.write_table(pa.table({"text": [text]}), file)
+        with parquet_files.open_parquet(folder, "x.parquet") as opened_file:
+            assert opened_file.read()["text"].to_pylist() == [text]
 
 
 def test_a_set_of_rows_is_as_large_as_the_job_and_no_larger() -> None:

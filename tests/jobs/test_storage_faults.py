@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from jobs import layout
 from jobs.errors import DatabaseUnavailable, OutputError, StorageUnavailable
 from jobs.finalize import drive, merge_window
-from jobs.parts import open_parquet
+from jobs.parquet_files import open_parquet
 from jobs.result_table import result_table
 from jobs.spool import SpoolWriter, read_spool
 from jobs.states import JobState
