@@ -33,7 +33,7 @@ def batch_invariant_gelu_and_mul(gate_up: torch.Tensor, by_tanh: bool) -> torch.
     Row by row, as torch has several ways to compute a GELU, and the shape decides which it takes.
     """
     activated = gate_up.new_empty(len(gate_up), gate_up.shape[-1] // 2)
-    for row, out in zip(gate_up.split(1), activated.split(1), strict=True):
+    for row, out in zip(torch.split(gate_up, 1), torch.split(activated, 1), strict=True):
         out.copy_(gelu_and_mul_reference(row, by_tanh))
     return activated
 
