@@ -112,7 +112,7 @@ def unwrap(
         RowError: the line or its body cannot be read.
     """
     endpoint = _endpoint(line, kind)
-    body = read_json(line.get("body"), "body")
+    body = read_json(line.get("body"), "body", keys_once=True)
     if not isinstance(body, dict):
         raise missing("body") if body is None else wrong_type("body", body, "an object")
     row = {key: value for key, value in body.items() if value is not None}

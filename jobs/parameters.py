@@ -7,7 +7,9 @@ alone: the worker asks the engine for n answers, or for the n best of a search.
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -57,18 +59,35 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def read_json(value: Any, field: str) -> Any:
+def read_json(value: Any, field: str, *, keys_once: bool = False) -> Any:
     """The value, or where it is a string, what that says as JSON: many tables hold it so.
 
+    Args:
+        keys_once: refuse an object that has a key twice, of which a parser keeps one in silence.
+
     Raises:
-        RowError: `invalid_json`.
+        RowError: `invalid_json`, `duplicate_key`.
     """
     if not isinstance(value, str):
         return value
     try:
-        return orjson.loads(value)
+        read = orjson.loads(value)
+        twice = _repeated_key(value, read) if keys_once and isinstance(read, dict) else None
     except orjson.JSONDecodeError as error:
         raise RowError("invalid_json", f"{field} is not JSON: {error.msg}", field) from None
+    except RecursionError:
+        raise RowError("nesting_too_deep", f"{field} is nested too deep", field) from None
+    if twice is not None:
+        raise RowError("duplicate_key", f"{field} has the key {shown(twice)} twice", field)
+    return read
+
+
+def _repeated_key(text: str, found: Mapping[str, Any]) -> str | None:
+    """A key that the outermost object has twice. Few texts need the second look."""
+    if "\\" not in text and all(text.count(f'"{key}"') == 1 for key in found):
+        return None
+    pairs = json.loads(text, object_pairs_hook=list)
+    return next((key for key, times in Counter(k for k, _ in pairs).items() if times > 1), None)
 
 
 def wrong_type(field: str, value: object, wanted: str) -> RowError:

@@ -216,6 +216,10 @@ def _decoding(path: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
+        if "decrypt" in reason[0]:
+            raise InputError(
+                f"{path} is encrypted, and pagemill has no key: write it without encryption"
+            ) from error
         raise InputError(
             f"{path} is not a whole Parquet file: {reason[0][:300]}; write or copy it again"
         ) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 
 from jobs.errors import InputError
@@ -306,6 +307,29 @@ def test_text_that_is_no_utf8_is_an_error_row(tmp_path: Path) -> None:
     assert done.errors() == [(2, "invalid_utf8", "prompt")]
     assert done.rejected()[0]["x"] == 2
     assert [row["prompt"] for row in done.rows()] == ["a", "c"]
+
+
+@pytest.mark.parametrize("plaintext_footer", [False, True])
+def test_an_encrypted_file_is_refused_in_words(tmp_path: Path, plaintext_footer: bool) -> None:
+    class Keys(encryption.KmsClient):
+        def __init__(self, _: Any) -> None:
+            super().__init__()
+
+        def wrap_key(self, key: bytes, _: str) -> bytes:
+            return key
+
+    properties = encryption.CryptoFactory(Keys).file_encryption_properties(
+        encryption.KmsConnectionConfig(),
+        encryption.EncryptionConfiguration(
+            footer_key="f", column_keys={"k": ["x"]}, plaintext_footer=plaintext_footer
+        ),
+    )
+    path = tmp_path / "a.parquet"
+    table = pa.table({"prompt": ["a"], "x": ["b"]})
+    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    with pytest.raises(InputError, match=r"a\.parquet is encrypted, and pagemill has no key"):
+        prepare_file(path, tmp_path / "storage")
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.9, 0.999])

@@ -135,6 +135,20 @@ def test_columns_of_a_wrong_type_in_a_batch_file(tmp_path: Path) -> None:
         prepare_table(tmp_path, table)
 
 
+def test_a_body_that_has_a_key_twice_is_an_error_row_as_in_json_lines(tmp_path: Path) -> None:
+    bodies = [
+        '{"prompt": "a", "prompt": "b"}',
+        '{"prompt": "a", "\\u0070rompt": "b"}',
+        '{"prompt": "a \\"prompt\\" \\"prompt\\"", "user": "prompt"}',
+        '{"prompt": "prompt", "user": {"prompt": 1}}',
+    ]
+    rows = len(bodies)
+    columns = {"method": ["POST"] * rows, "url": ["/v1/completions"] * rows, "body": bodies}
+    done = prepare_table(tmp_path, pa.table(columns))
+    assert done.errors() == [(1, "duplicate_key", "body"), (2, "duplicate_key", "body")]
+    assert [row["prompt"] for row in done.rows()] == ['a "prompt" "prompt"', "prompt"]
+
+
 def test_json_that_is_none_is_an_error_row(tmp_path: Path) -> None:
     table = pa.table({"messages": [[USER]] * 3, "tools": ["[", "{}", None]})
     done = prepare_table(tmp_path, table)
