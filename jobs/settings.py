@@ -19,6 +19,7 @@ from jobs.durations import parse_duration
 from jobs.errors import SettingsError
 from jobs.reading.unpacking import MAX_UNPACKED_BYTES
 
+LONGEST_LEASE_SECONDS = 3600.0
 MEMORY_BROKER = "memory://localhost"
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # Of a host that may be told, an address, or all hosts of a domain.
@@ -102,6 +103,11 @@ class Settings:
         if self.max_unpacked_bytes <= 0:
             raise SettingsError(
                 f"max_unpacked_bytes is {self.max_unpacked_bytes}; it must be over 0"
+            )
+        if self.lease_seconds > LONGEST_LEASE_SECONDS:
+            raise SettingsError(
+                f"lease_seconds is {self.lease_seconds:g}; it must be at most "
+                f"{LONGEST_LEASE_SECONDS:g}, since chunks of a worker that dies wait for so long"
             )
         if self.heartbeat_seconds * 2 > self.lease_seconds:
             raise SettingsError(

@@ -21,6 +21,13 @@ def mend(store: Store) -> int:
     Raises:
         DatabaseError: the database cannot be reached, or stays locked.
     """
+    cut = store.cut_times()
+    if cut:
+        log.warning(
+            "the database's clock was put back: %d leases and waits that lay far ahead are cut",
+            cut,
+            extra={"event": "clock_put_back", "times": cut},
+        )  # fmt: skip
     requeued = store.requeue_expired()
     if requeued:
         log.info(

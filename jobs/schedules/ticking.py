@@ -26,6 +26,7 @@ def tick(store: Store) -> int:
         DatabaseError: the database cannot be reached, or stays locked.
         UsageError: a schedule cannot be read here; all others are dealt with.
     """
+    _mend(store)
     now, due = store.due_schedules()
     begun = 0
     refused = None
@@ -44,6 +45,29 @@ def tick(store: Store) -> int:
     if refused is not None:
         raise refused
     return begun
+
+
+def _mend(store: Store) -> None:
+    """Bring times back that lie further ahead than the first time after now.
+
+    A clock that was far ahead for a moment, and one that was put back, leave schedules that would
+    run nothing until it is there again. A time that has run does not run again: see `store.ticks`.
+    """
+    now, ahead = store.schedules_ahead()
+    for schedule in ahead:
+        assert schedule.next_due_at is not None
+        try:
+            next_due_at = cron_of(schedule).next(now)
+        except UsageError:  # it is refused when it is due
+            continue
+        if next_due_at is None or next_due_at >= schedule.next_due_at:
+            continue
+        if store.tick_schedule(schedule, (), None, next_due_at) is not None:
+            log.warning(
+                "%s: its next time was %s, and is %s: the database's clock was put back",
+                schedule.name, schedule.next_due_at, next_due_at,
+                extra={"event": "schedule_mended", "schedule": schedule.name},
+            )  # fmt: skip
 
 
 def seconds_to_next(store: Store, most: float) -> float:

@@ -121,6 +121,15 @@ def due_schedules(connection: Connection) -> tuple[datetime, list[ScheduleRecord
     return (rows[0].now if rows else _now(connection)), [_record(row) for row in rows]
 
 
+def schedules_ahead(connection: Connection) -> tuple[datetime, list[ScheduleRecord]]:
+    """The database's time, and the schedules whose next time comes after it."""
+    query = select(schedules, database_now().label("now")).where(
+        schedules.c.next_due_at > database_now()
+    )
+    rows = connection.execute(query).all()
+    return (rows[0].now if rows else _now(connection)), [_record(row) for row in rows]
+
+
 def seconds_to_next(connection: Connection) -> float | None:
     """How long until the next time of any schedule; negative if it has come; None without one."""
     first = (

@@ -80,6 +80,11 @@ class Scheduling:
         with self._database.read() as connection:
             return schedules.due_schedules(connection)
 
+    def schedules_ahead(self) -> tuple[datetime, list[ScheduleRecord]]:
+        """The database's time, and the schedules whose next time is still to come."""
+        with self._database.read() as connection:
+            return schedules.schedules_ahead(connection)
+
     def seconds_to_next_tick(self) -> float | None:
         """How long until the next time of any schedule; negative if it has come; None without."""
         with self._database.read() as connection:

@@ -15,7 +15,7 @@ from jobs.records import (
     WorkerRecord,
     WorkerStatus,
 )
-from jobs.store import leases, moves, workers
+from jobs.store import clock, leases, moves, workers
 
 
 class Work:
@@ -52,6 +52,13 @@ class Work:
         return self._database.transact(
             lambda c: leases.renew(c, worker_id, held, self._lease_seconds, device)
         )
+
+    def cut_times(self) -> int:
+        """Cut leases and waits that a clock which was put back left far ahead; how many."""
+        with self._database.read() as connection:  # most often, without a write
+            if not clock.are_too_far(connection, self._lease_seconds):
+                return 0
+        return self._database.transact(lambda c: clock.cut_times(c, self._lease_seconds))
 
     def release_chunk(
         self,

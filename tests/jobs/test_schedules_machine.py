@@ -143,6 +143,7 @@ class Schedules(RuleBasedStateMachine):
     def tick(self) -> None:
         tick(self.store)
         for model in self.models.values():
+            model.mend(self.clock.now)
             planned = model.look(self.clock.now)
             if planned is not None:
                 model.tick(planned)

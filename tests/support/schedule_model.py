@@ -43,6 +43,11 @@ class ModelSchedule:
     def start(self, now: datetime) -> None:
         self.next = self._between(now, now + _LOOKED_AHEAD)[0]
 
+    def mend(self, now: datetime) -> None:
+        """A time that lies behind the first one after now was left by a clock that was put back."""
+        if self.next is not None and self.next > now:
+            self.start(now)
+
     def look(self, now: datetime) -> Plan | None:
         if self.next is None or self.next > now:
             return None
