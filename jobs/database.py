@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
+from sqlalchemy.pool import StaticPool
 
 from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_full, is_undone, refusal_cure
 from jobs.database_url import no_url, parse_url
@@ -67,6 +68,23 @@ class Database:
         other = copy.copy(self)
         other.engine = self.engine.execution_options(actor=actor)
         return other
+
+    @classmethod
+    def empty(cls, url: str) -> Self:
+        """All tables and no rows, in memory, in the place of a database that is not there.
+
+        So every question has its answer, and looking leaves no file behind.
+        """
+        from jobs.evaluation_tables import metadata  # of all tables
+
+        made = cls(url)
+        made.engine = _prepared(
+            create_engine(
+                "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
+            )
+        )
+        metadata.create_all(made.engine)
+        return made
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -214,10 +232,9 @@ def upgrade(url: str, on_wait: Tell | None = None) -> None:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        return engine
+        return _prepared(
+            create_engine(url, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
+        )
     try:
         return create_engine(
             url,
@@ -240,6 +257,13 @@ def _engine(url: URL) -> Engine:
             "run `pip install 'pagemill[postgres]'` (in a clone: `pip install --constraint "
             "constraints.txt --editable '.[postgres]'`)",
         ) from error
+
+
+def _prepared(engine: Engine) -> Engine:
+    """With what every connection to SQLite needs."""
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

@@ -132,12 +132,18 @@ def opened(
     create: bool = False,
     settings: Settings | None = None,
     tell: Callable[[str], None] = note,
+    *,
+    required: bool = False,
 ) -> Iterator[Deployment]:
     """Open a deployment, that which the environment names if no other is given.
 
+    The default database is upgraded where an older pagemill made it. Where it is not there yet,
+    it is as if it were empty.
+
     Args:
-        create: make or upgrade the database, if it is the default one.
+        create: make the default database.
         tell: takes what has to be said meanwhile.
+        required: refuse a database that is not there.
 
     Raises:
         DatabaseError: the database is missing, or of another version.
@@ -155,17 +161,14 @@ def opened(
         try:
             database.check_revision()
         except DatabaseError:
-            if not settings.default_database:
+            if not settings.default_database or (required and database.is_missing()):
                 raise
-            if not create:
-                if database.is_missing():
-                    raise DatabaseError(
-                        f"nothing was submitted yet, so there is no database at "
-                        f"{database.shown_url}: `pagemill submit` and `pagemill run` make it"
-                    ) from None
-                raise
-            upgrade(settings.database_url, on_wait)
-            database.check_revision()
+            if create or not database.is_missing():
+                upgrade(settings.database_url, on_wait)
+                database.check_revision()
+            else:
+                tell(f"Nothing was submitted yet: there is no database {database.shown_url}")
+                database = Database.empty(settings.database_url)
         store = Store(database, lease_seconds=settings.lease_seconds)
         yield Deployment(settings, store, storage, tell)
     finally:

@@ -42,7 +42,8 @@ def gc(
       pagemill gc --dry-run
       PAGEMILL_RETENTION=30d pagemill gc
     """
-    with opened() as deployment:
+    # Of which folders nobody needs, a database that was lost would know nothing.
+    with opened(required=True) as deployment:
         found: list[dict[str, str]] = []
         deleted = {job_id for job_id, _ in deployment.store.deletions()}
         for name, why, words in chain(

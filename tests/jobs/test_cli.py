@@ -660,19 +660,6 @@ def test_retry_of_a_job_without_errors(cli: CommandLine) -> None:
 # ---- the database
 
 
-def test_the_default_database_makes_itself_at_submit_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cli = CommandLine(tmp_path / "home", monkeypatch)
-    _, err = cli("list", expect=69)
-    assert "nothing was submitted yet" in err
-    assert "`pagemill submit`" in err
-
-    cli.submit(*GOOD)
-
-    assert len(cli.json("list")) == 1
-
-
 def test_another_database_is_not_touched_without_being_asked(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
