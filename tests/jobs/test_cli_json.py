@@ -20,7 +20,6 @@ pytestmark = pytest.mark.quick
 
 # What has nothing to tell of but its end, or whose output has a form of its own.
 NOT_READING = {
-    ("submit",),  # an id, for scripts
     ("run",),  # answers; `status --json` tells of the job
     ("results",),  # JSONL
     ("eval", "scores"),  # the same
@@ -86,6 +85,18 @@ def test_wait_tells_how_it_ended_and_how_it_stands_if_not(cli: CommandLine) -> N
     open_one = cli.submit({"prompt": "a"})
     printed = cli("wait", open_one, "--json", "--timeout", "0", expect=124)[0]
     assert same_as_status(cli, open_one, printed)["state"] == "queued"
+
+
+def test_submit_prints_the_job_with_the_rows_that_it_refused(cli: CommandLine) -> None:
+    file = cli.home / "rows.jsonl"
+    file.write_text('{"prompt": "a"}\n{"prompt": 5}\n')
+    out, said = cli("submit", str(file), "--model", "m", "--json", "--idempotency-key", "k")
+    shape = same_as_status(cli, json.loads(out)["id"], out)
+    assert shape["state"] == "queued"
+    assert (shape["rows"]["total"], shape["rows"]["failed"]) == (2, 1)
+    assert f"pagemill status {shape['id']}" in said
+    again, _ = cli("submit", str(file), "--model", "m", "--json", "--idempotency-key", "k")
+    assert json.loads(again)["id"] == shape["id"]
 
 
 def test_delete_names_the_jobs_that_it_removed(cli: CommandLine) -> None:
