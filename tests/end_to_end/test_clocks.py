@@ -13,7 +13,7 @@ from jobs.database import Database
 from jobs.states import ChunkState
 from jobs.store import Store
 from tests.support import without_pandas
-from tests.support.deployment import Deployment, RunningWorker
+from tests.support.deployment import Deployment, RunningWorker, wait_for
 
 ENGINE = ("--num-blocks", "96", "--max-model-len", "256", "--threads", "1", "--max-num-seqs", "2")
 ROWS = 48
@@ -65,8 +65,7 @@ def jumps(worker: RunningWorker) -> bool:
 def test_a_clock_that_jumps_costs_no_lease_and_doubles_no_row(
     deployment: Deployment, tiny_model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Long enough that no load of this machine ends it, and nothing beside the jumps.
-    monkeypatch.setitem(deployment.env, "PAGEMILL_LEASE_SECONDS", "60")
+    deployment.hold_leases(60)
     monkeypatch.setitem(deployment.env, "PAGEMILL_LOG_FORMAT", "json")
     prompts = [
         {"prompt": f"Question {i}?", "max_tokens": 60, "ignore_eos": True} for i in range(ROWS)
@@ -83,9 +82,13 @@ def test_a_clock_that_jumps_costs_no_lease_and_doubles_no_row(
         with monkeypatch.context() as patched:
             patched.setitem(deployment.env, "PYTHONPATH", os.fspath(patch))
             job = deployment.submit(prompts, tiny_model, "--chunk-rows", "4", *limits)
+            deployment.cli("pause", job)  # until both are there
             options = (*ENGINE, "--concurrency", "1", "--exit-when-done", job)
             jumping = RunningWorker(deployment, tiny_model, options)
         with deployment.worker(tiny_model, *options) as steady:
+            for worker in (jumping, steady):
+                wait_for("a worker", lambda worker=worker: "ready for chunks" in worker.logged())
+            deployment.cli("resume", job)
             for worker in (jumping, steady):
                 assert worker.wait(150) == 0, worker.logged()
         assert jumps(jumping)

@@ -48,7 +48,7 @@ def test_jobs_share_the_time_of_their_worker_by_their_tokens(
 ) -> None:
     short = logging.submit(questions(24, tokens=40), tiny_model)
     long = logging.submit(questions(24, tokens=120), tiny_model)
-    logging.env["PAGEMILL_LEASE_SECONDS"] = "60"
+    logging.hold_leases(60)
     began = time.monotonic()
     with logging.worker(tiny_model, *ENGINE) as worker:
         for job in (short, long):
@@ -77,7 +77,7 @@ def test_what_a_killed_worker_told_stays(logging: Deployment, tiny_model: Path) 
         told = device(logging, job)
     assert told > 0
     # Where many tests run at once, the next lease must not run out: its time would be lost, too.
-    logging.env["PAGEMILL_LEASE_SECONDS"] = "60"
+    logging.hold_leases(60)
     with logging.worker(tiny_model, *ENGINE) as worker:
         logging.cli("wait", job)
         assert device(logging, job) == pytest.approx(told + busy(worker), abs=0.002)

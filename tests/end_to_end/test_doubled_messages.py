@@ -15,6 +15,7 @@ ROWS, CHUNK_ROWS, TOKENS = 48, 4, 40
 
 @pytest.mark.parametrize("deployment", ["sqlite+redis", "postgresql+redis"], indirect=True)
 def test_two_workers_that_hear_five_times_of_each_chunk(deployment, tiny_model):
+    deployment.hold_leases(60)
     rows = [
         {"prompt": f"Question {i}?", "max_tokens": TOKENS, "ignore_eos": True} for i in range(ROWS)
     ]

@@ -58,12 +58,16 @@ def freeze(worker, *, with_engine):
 def test_a_frozen_worker_is_fenced_and_publishes_nothing(deployment, tiny_model, store):
     """One is frozen alone and wakes in the middle of the job, one with its engine, and late."""
     job = deployment.submit(questions(60), tiny_model, "--chunk-rows", "20")
+    deployment.cli("pause", job)  # until both are there
 
     def both_have_answers():
         begun = [chunk for chunk in store.chunks(job) if chunk.counts.completed]
         return len(begun) == 2 and begun
 
     with deployment.worker(tiny_model, *SLOW) as one, deployment.worker(tiny_model, *SLOW) as two:
+        for worker in (one, two):
+            wait_for("a worker", lambda worker=worker: "ready for chunks" in worker.logged())
+        deployment.cli("resume", job)
         begun = wait_for("answers of both", both_have_answers)
         wake_one = freeze(one, with_engine=False)
         wake_two = freeze(two, with_engine=True)
@@ -92,6 +96,7 @@ def are_taken(store, job, chunks):
 @pytest.mark.parametrize("deployment", ["sqlite+memory"], indirect=True)
 def test_a_frozen_engine_costs_no_lease(deployment, tiny_model, store):
     """Its worker is well, and waits: no other may have the chunk meanwhile."""
+    deployment.hold_leases(6)
     job = deployment.submit(questions(12), tiny_model)
     with deployment.worker(tiny_model, *SLOW, "--exit-when-done", job) as worker:
         wait_for("answers", lambda: store.progress(job).counts.completed)

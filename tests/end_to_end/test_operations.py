@@ -53,6 +53,7 @@ class Rows:
 def test_a_worker_is_seen_from_its_start_to_its_end(deployment, tiny_model, monkeypatch):
     monkeypatch.setitem(deployment.env, "PAGEMILL_LOG_FORMAT", "json")
     monkeypatch.setitem(deployment.env, "PAGEMILL_PROGRESS_SECONDS", "0.5")
+    deployment.hold_leases(60)
     job = deployment.submit([*questions(40), {"prompt": "x" * 3000}], tiny_model)
     options = (*ENGINE, "--metrics-port", "0", "--concurrency", "2")
     with Rows(deployment) as rows, deployment.worker(tiny_model, *options) as worker:

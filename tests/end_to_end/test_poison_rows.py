@@ -54,6 +54,7 @@ def test_just_the_rows_that_kill_are_errors(
     deployment: Deployment, poisoned: set[int], tiny_model: Path
 ) -> None:
     deployment.env.update(poison())
+    deployment.hold_leases(60)
     job = deployment.submit(rows(ROWS, poisoned), tiny_model, "--chunk-rows", "64")
     with deployment.worker(tiny_model, *ENGINE, "--exit-when-done", job) as worker:
         assert worker.wait(240) == 0, worker.logged()

@@ -40,6 +40,12 @@ POLLED_ERRORS = [
 @pytest.fixture
 def crowded(back: StoreUnderTest) -> StoreUnderTest:
     """Many jobs that ended, some at work, and one with very many chunks."""
+    on_postgres = back.database.engine.dialect.name == "postgresql"
+    if on_postgres:
+        # Rows that earlier tests deleted are still in the indexes, until a vacuum comes some time,
+        # and the planner asks how large those are.
+        with back.database.begin() as connection:
+            connection.execute(text("TRUNCATE jobs, notifications CASCADE"))
     old = back.add((2, 2), rejected=2)
     back.finish_work(old.id)
     back.finalize(old.id, Counts(completed=4 * ROWS, failed=7), tallies(5))
@@ -56,7 +62,7 @@ def crowded(back: StoreUnderTest) -> StoreUnderTest:
         copies = [{"id": f"dlv_{i}", "subject": f"job_{i}:v1"} for i in range(2000)]
         done = {**row, "state": "delivered"}
         connection.execute(insert(notifications), [{**done, **copy} for copy in copies])
-        if back.database.engine.dialect.name == "postgresql":
+        if on_postgres:
             connection.execute(text("ANALYZE jobs, windows, chunks, row_errors, notifications"))
     return back
 
@@ -151,52 +157,42 @@ def test_no_statement_reads_a_whole_large_table(crowded: StoreUnderTest) -> None
     assert checked > 30
 
 
-@pytest.mark.parametrize(
-    ("operation", "index"),
-    [
-        (lambda store: store.claim_chunk("w", "m"), "ix_chunks_to_claim"),
-        (lambda store: store.chunks_to_wake(), "ix_chunks_to_wake"),
-        (lambda store: store.requeue_expired(), "ix_chunks_running"),
-        (lambda store: store.progress("job_large"), "ix_chunks_running"),
-        (lambda store: store.progress("job_large"), "ix_chunks_handed_back"),
-        (lambda store: store.claim_notification(60), "ix_notifications_to_send"),
-        (lambda store: list(store.due_notifications()), "ix_notifications_to_send"),
-        (lambda store: store.progress("job_told"), NOTIFICATIONS_OF),
-    ],
-    ids=["claim", "wake", "requeue", "running", "handed back", "send", "due", "told"],
-)
-def test_the_index_that_was_made_for_it_is_used(
-    crowded: StoreUnderTest, operation: Callable[[Store], object], index: str
-) -> None:
-    with statements_of(crowded) as caught:
-        operation(crowded.store)
-    plans = [
-        line
-        for statement, parameters in caught.items()
-        if statement.startswith("SELECT")
-        for line in plan_of(crowded, statement, parameters)
-    ]
-    assert any(index in line for line in plans), plans
+# One of each kind after the other in one crowd: to make it takes far longer than to ask.
+MADE_FOR: list[tuple[Callable[[Store], object], str]] = [
+    (lambda store: store.claim_chunk("w", "m"), "ix_chunks_to_claim"),
+    (lambda store: store.chunks_to_wake(), "ix_chunks_to_wake"),
+    (lambda store: store.requeue_expired(), "ix_chunks_running"),
+    (lambda store: store.progress("job_large"), "ix_chunks_running"),
+    (lambda store: store.progress("job_large"), "ix_chunks_handed_back"),
+    (lambda store: list(store.due_notifications()), "ix_notifications_to_send"),
+    (lambda store: store.claim_notification(60), "ix_notifications_to_send"),
+    (lambda store: store.progress("job_told"), NOTIFICATIONS_OF),
+]
 
 
-@pytest.mark.parametrize("query", [*POLLED, *POLLED_ERRORS])
-def test_polling_reads_no_whole_large_table(crowded: StoreUnderTest, query: str) -> None:
-    assert full_reads(crowded, query, None) == []
+def test_the_index_that_was_made_for_it_is_used(crowded: StoreUnderTest) -> None:
+    for operation, index in MADE_FOR:
+        with statements_of(crowded) as caught:
+            operation(crowded.store)
+        plans = [
+            line
+            for statement, parameters in caught.items()
+            if statement.startswith("SELECT")
+            for line in plan_of(crowded, statement, parameters)
+        ]
+        assert any(index in line for line in plans), plans
 
 
-@pytest.mark.parametrize("query", POLLED)
-def test_polling_reads_the_chunks_that_were_begun_and_no_others(
-    crowded: StoreUnderTest, query: str
-) -> None:
-    """Whoever polls all jobs shall not read 80,000 queued chunks of one of them."""
-    lines = [
-        line for line in plan_of(crowded, query, None) if " chunks" in line or "_chunks" in line
-    ]
-    for index in ("ix_chunks_running", "ix_chunks_handed_back"):
-        assert any(index in line for line in lines), lines
-    assert not any("to_claim" in line or "of_window" in line for line in lines), lines
-
-
-def test_the_check_itself_sees_a_full_read(crowded: StoreUnderTest) -> None:
-    statement = "SELECT count(*) FROM chunks WHERE rows > 3"
-    assert full_reads(crowded, statement, None)
+def test_polling_reads_no_whole_large_table(crowded: StoreUnderTest) -> None:
+    for query in (*POLLED, *POLLED_ERRORS):
+        assert full_reads(crowded, query, None) == [], query
+    # Whoever polls all jobs shall not read 80,000 queued chunks of one of them.
+    for query in POLLED:
+        lines = [
+            line for line in plan_of(crowded, query, None) if " chunks" in line or "_chunks" in line
+        ]
+        for index in ("ix_chunks_running", "ix_chunks_handed_back"):
+            assert any(index in line for line in lines), lines
+        assert not any("to_claim" in line or "of_window" in line for line in lines), lines
+    # And the check itself sees a full read.
+    assert full_reads(crowded, "SELECT count(*) FROM chunks WHERE rows > 3", None)

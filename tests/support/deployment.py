@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -78,6 +79,14 @@ class Deployment:
         }
         home.mkdir(parents=True, exist_ok=True)
         upgrade(self.settings.database_url)
+
+    def hold_leases(self, seconds: float) -> None:
+        """How long the leases of workers last that start from now on.
+
+        A machine that is busy enough keeps any worker from its heartbeats for the usual time.
+        """
+        self.settings = dataclasses.replace(self.settings, lease_seconds=seconds)
+        self.env["PAGEMILL_LEASE_SECONDS"] = str(seconds)
 
     def cli(
         self, *arguments: str, expect: int | None = 0, stdin: bytes | None = None
