@@ -100,7 +100,7 @@ def evaluate(
     engine = engine_options({n: value for n, value in options.items() if n in names})
     fields = {
         "inputs": None if inputs is None else _paths(inputs),
-        "model": None if model is None else os.fspath(model),
+        "model": os.fspath(model) if isinstance(model, os.PathLike) else model,
         "scorers": _scorers(scorers),
         "target": target,
         "slices": _listed(slices),
@@ -150,8 +150,10 @@ def _specification(
     before: Mapping[str, Any] = {}
     if isinstance(spec, Mapping):
         before = scorers_with_files(spec)
-    elif spec is not None:
+    elif isinstance(spec, str | os.PathLike):
         before = read_spec(Path(spec))
+    elif spec is not None:
+        raise UsageError(f"spec is a {type(spec).__name__}; it must be a dict, or a path")
     return asked(before, fields, gating, submit, settings, _NEEDED)
 
 
@@ -176,6 +178,10 @@ def _scorers(given: Any) -> list[dict[str, Any]] | None:
     if given is None:
         return None
     listed = [given] if isinstance(given, str | Mapping) else given
+    if not isinstance(listed, list | tuple):
+        raise UsageError(
+            f"scorers is a {type(given).__name__}; it must be a list of texts or dicts"
+        )
     return [scorer.to_json() for scorer in parse_scorers(listed, "scorers")]
 
 

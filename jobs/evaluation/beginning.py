@@ -28,7 +28,7 @@ def series_name(name: str | None, spec: EvaluationSpec) -> str:
     if name is None:
         stem = PurePosixPath(spec.inputs[0]).name.split(".")[0]
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:64] or "evaluation"
-    if re.fullmatch(NAME, name) is None:
+    if not isinstance(name, str) or re.fullmatch(NAME, name) is None:
         raise UsageError(
             f"--name is {name!r}; it must be letters, digits, dots, dashes and underscores, at "
             "most 64 of them, and begin with a letter or a digit"
