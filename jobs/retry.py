@@ -17,7 +17,7 @@ from jobs.parquet_files import open_parquet
 from jobs.records import ChunkSpec, Counts, JobRecord, Plan, WindowSpec
 from jobs.results import PublishedVersion, open_version
 from jobs.row_set import RowSet
-from jobs.states import JobState
+from jobs.states import JobState, how_to_end
 from jobs.storage import Storage
 from jobs.store import Store
 
@@ -38,9 +38,7 @@ def plan_retry(store: Store, storage: Storage, job_id: str) -> tuple[Plan, Count
     """
     job = store.job(job_id)
     if not job.state.terminal:
-        raise StateConflict(
-            f"job {job.id} is {job.state}; wait until it has ended, or cancel it first"
-        )
+        raise StateConflict(f"job {job.id} is {job.state}; {how_to_end(job.id, job.state)}")
     if job.published_version is None:
         raise StateConflict(
             f"job {job.id} {job.state} and published nothing; submit its file again "

@@ -63,3 +63,11 @@ CHUNK_MOVES: dict[ChunkState, frozenset[ChunkState]] = {
     ChunkState.DONE: frozenset(),
     ChunkState.STOPPED: frozenset(),
 }
+
+
+def how_to_end(job_id: str, state: JobState) -> str:
+    """What to do where a job has to have ended, as a sentence for people."""
+    waiting = f"wait until it has ended (`pagemill wait {job_id}`)"
+    if state not in HAS_WORK:  # it comes to its end, and a cancel changes nothing
+        return waiting
+    return f"{waiting}, or end it with `pagemill cancel {job_id}`"

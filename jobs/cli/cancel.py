@@ -6,6 +6,7 @@ from jobs.cli.console import note
 from jobs.cli.deployment import opened
 from jobs.cli.options import JobId, Json
 from jobs.cli.shapes import print_status, summary
+from jobs.states import JobState
 
 
 def cancel(job_id: JobId, as_json: Json = False) -> None:
@@ -29,6 +30,13 @@ def cancel(job_id: JobId, as_json: Json = False) -> None:
             print_status(deployment, job.id)
         if job.state.terminal:
             note(summary(job))
+            return
+        if job.state is JobState.FINALIZING:
+            waits = f", and waits for {job.waiting_for}" if job.waiting_for else ""
+            note(
+                f"job {job.id} is cancelled; what was answered is still to be published{waits} "
+                f"(`pagemill wait {job.id}` sees it through)"
+            )
             return
         note(
             f"job {job.id} is being cancelled: its workers hand their rows back in a moment "

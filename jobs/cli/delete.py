@@ -13,6 +13,7 @@ from jobs.cli.console import note, plural
 from jobs.cli.deployment import opened
 from jobs.cli.options import Json
 from jobs.errors import JobNotFound, StateConflict
+from jobs.states import how_to_end
 
 if TYPE_CHECKING:
     from jobs.records import JobRecord
@@ -74,10 +75,7 @@ def _ended(store: Store, given: str) -> JobRecord | None:
         note(f"job {given} was deleted before")
         return None
     if not job.state.terminal:
-        raise StateConflict(
-            f"job {job.id} is {job.state}; wait until it has ended, or end it with "
-            f"`pagemill cancel {job.id}`"
-        )
+        raise StateConflict(f"job {job.id} is {job.state}; {how_to_end(job.id, job.state)}")
     return job
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, insert, select
 from jobs.errors import JobNotFound, StateConflict
 from jobs.records import JobRecord
 from jobs.sqltypes import database_now
-from jobs.states import TERMINAL
+from jobs.states import TERMINAL, how_to_end
 from jobs.store import events
 from jobs.store.moves import lock_job
 from jobs.store.rows import job_record
@@ -39,10 +39,7 @@ def delete_job(
             return True
         raise
     if job.state not in TERMINAL:
-        raise StateConflict(
-            f"job {job_id} is {job.state}; wait until it has ended, or end it with "
-            f"`pagemill cancel {job_id}`"
-        )
+        raise StateConflict(f"job {job_id} is {job.state}; {how_to_end(job_id, job.state)}")
     long_ago = jobs.c.finished_at <= database_now(-ended_for)
     if ended_for and not connection.scalar(select(long_ago).where(jobs.c.id == job_id)):
         return False

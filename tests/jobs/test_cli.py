@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import finalize
+from jobs.errors import StorageUnavailable
 from jobs.records import Counts, DeviceTime, WorkerStatus
 from jobs.states import JobState
 from tests.support.command_line import CommandLine
@@ -623,6 +624,23 @@ def test_cancel_leaves_running_chunks_to_their_worker(cli: CommandLine) -> None:
         assert cli.json("status", job_id)["state"] == "cancelling"
         store.release_chunk(lease, Counts())
     cli("wait", job_id, "--timeout", "30", expect=2)
+
+
+def test_a_cancel_that_cannot_be_published_yet_says_what_it_waits_for(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StorageUnavailable("the disk is full", "room in the storage")
+
+    job_id = cli.submit(*GOOD)
+    with monkeypatch.context() as full:
+        full.setattr(finalize, "merge_window", refuse)
+        _, err = cli("cancel", job_id)
+        assert "is cancelled; what was answered is still to be published, and waits for room" in err
+        assert "workers hand" not in err
+        _, err = cli("delete", job_id, "--yes", expect=75)
+        assert f"is finalizing; wait until it has ended (`pagemill wait {job_id}`)" in err
+        assert "pagemill cancel" not in err
 
 
 def test_a_completed_job_cannot_be_cancelled(cli: CommandLine) -> None:
