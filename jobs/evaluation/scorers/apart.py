@@ -127,12 +127,12 @@ def _asked(process: subprocess.Popen[bytes], line: bytes, seconds: float) -> byt
     deadline = time.monotonic() + seconds
     left_to_write = memoryview(line + b"\n")
     while left_to_write:
-        _wait_for(deadline, [], [process.stdin])
+        _wait_for(deadline, process.stdin, select.POLLOUT)
         # No more than a pipe takes at once, so that it never blocks.
         left_to_write = left_to_write[os.write(process.stdin.fileno(), left_to_write[:_WRITE]) :]
     answer = b""
     while not answer.endswith(b"\n"):
-        _wait_for(deadline, [process.stdout], [])
+        _wait_for(deadline, process.stdout, select.POLLIN)
         block = os.read(process.stdout.fileno(), _READ)
         if not block:
             raise BrokenPipeError
@@ -140,9 +140,12 @@ def _asked(process: subprocess.Popen[bytes], line: bytes, seconds: float) -> byt
     return answer
 
 
-def _wait_for(deadline: float, readable: list[IO[bytes]], writable: list[IO[bytes]]) -> None:
+def _wait_for(deadline: float, pipe: IO[bytes], event: int) -> None:
+    # Not by `select.select`, which knows no file of a number over 1,023.
+    poll = select.poll()
+    poll.register(pipe, event)
     left = deadline - time.monotonic()
-    if left <= 0 or not any(select.select(readable, writable, [], left)):
+    if left <= 0 or not poll.poll(left * 1000):
         raise TimeoutError
 
 
