@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import psutil
 import pytest
 
 from jobs.errors import UsageError
@@ -211,6 +213,27 @@ def test_a_function_that_loses_too_many_rows_is_given_up(monkeypatch: pytest.Mon
         assert "ended its process" in (made.score(row("die")).note or "")
     assert made.score(row("x")) == Score(None, "hangs lost 2 rows; it is given up")
     assert made._apart._process is None
+
+
+def test_a_function_that_hangs_ends_with_who_called_it(tmp_path: Path) -> None:
+    """Although that was killed, and could end nothing."""
+    code = (
+        "from tests.support.scored_rows import row, scorer\n"
+        "scorer('python', function='hangs', row_timeout=3600).score(row('hang'))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
+    calling = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert calling.stderr is not None
+    assert b"for people" in calling.stderr.readline()
+    (called,) = psutil.Process(calling.pid).children()
+    ours = [called, *called.children()]
+    calling.kill()
+    calling.wait()
+    calling.stderr.close()
+    assert len(ours) == 2
+    assert psutil.wait_procs(ours, timeout=60)[1] == []
 
 
 def test_the_function_sees_the_same_row_there() -> None:
