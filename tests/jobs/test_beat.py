@@ -170,7 +170,7 @@ def test_a_schedule_is_evaluated(deployment, store, storage):
     """From its time to its verdict, with a played worker for the answers."""
     rows = deployment.home / "rows.jsonl"
     rows.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
-    options = ("--model", MODEL, "--scorer", "exact", "--gate", "exact>=0.9", "--cron", "0 2 * * *")
+    options = ("--model", MODEL, "--scorer", "exact", "--gate", "exact>=0.9", "--cron", "0 0 1 1 *")
     deployment.cli("schedule", "add", "nightly", str(rows), *options)
     database = Database(deployment.settings.database_url)
     make_due(database, store.schedule("nightly"), 5)
