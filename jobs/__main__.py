@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from jobs.ctrl_c import INTERRUPTED, while_loading
 
 def main() -> None:
     _open_what_is_closed()
+    _escape_what_has_no_letter()
     # SIGTERM ends a command as Ctrl-C does: what it had begun to write is removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
@@ -38,6 +40,13 @@ def _open_what_is_closed() -> None:
             os.set_inheritable(number, True)
             stream = os.fdopen(number, mode, encoding="utf-8", errors="backslashreplace")
             setattr(sys, name, stream)
+
+
+def _escape_what_has_no_letter() -> None:
+    """In a locale that is not of UTF-8 (`LC_ALL=en_US.ISO-8859-1`), a name, an answer or the bar
+    of a table may have characters that cannot be written there."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

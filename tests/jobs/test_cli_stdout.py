@@ -120,3 +120,24 @@ def test_a_stream_that_the_caller_closed_is_as_nothing(
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "Traceback" not in ended.stderr
     assert ("no rows with errors" in ended.stderr) == ("2>" not in closed)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_name_is_told_whatever_letters_the_terminal_has(
+    environment: dict[str, str], tmp_path: Path, encoding: str
+) -> None:
+    """`LC_ALL=en_US.ISO-8859-1` and the like; a plain `C` is UTF-8 for Python."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "a"}\n')
+    environment |= {"PYTHONIOENCODING": encoding, "PAGEMILL_HOME": str(tmp_path / "home")}
+    program = [sys.executable, "-P", "-m", "jobs"]
+    options = ["--model", "smollm2-135m", "--name", "nächtlich → 漢"]
+    subprocess.run(
+        [*program, "submit", str(rows), *options], env=environment, check=True, capture_output=True
+    )
+
+    done = subprocess.run([*program, "list"], env=environment, capture_output=True)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    shown = {"ascii": r"n\xe4chtlich \u2192 \u6f22", "latin-1": r"nächtlich \u2192 \u6f22"}
+    assert shown.get(encoding, "nächtlich → 漢") in done.stdout.decode(encoding)
