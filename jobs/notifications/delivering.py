@@ -110,9 +110,8 @@ class Deliverer:
                 self._send(turn, turns, subject)
         except Exception as error:
             errors.append(error)
-        finally:
-            if errors or self._leaving:
-                turns.end()
+        finally:  # there is nothing left to take, or something ended it that ends all of it
+            turns.end()
 
     def _send(self, turn: Turn, turns: Turns, subject: str | None) -> None:
         outcome = _Outcome()
