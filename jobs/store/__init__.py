@@ -272,7 +272,10 @@ class Store(Work, JobLife, Evaluating, Outbox, Scheduling):
         Returns:
             False if the job has ended, the lease was lost, or it is finalizing under another one.
         """
-        return self._database.transact(lambda c: finalize.fail_job(c, job_id, code, message, lease))
+        attempt = itertools.count()
+        return self._database.transact(
+            lambda c: finalize.fail_job(c, job_id, code, message, lease, next(attempt) > 0)
+        )
 
     def count_failure(self, lease: MergeLease | ChunkLease, error: str) -> int:
         """Write down that the work under a lease failed in a way that nobody foresaw.

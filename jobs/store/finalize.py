@@ -168,7 +168,13 @@ def fail_job(
     code: str,
     message: str,
     lease: MergeLease | ChunkLease | None,
+    again: bool,
 ) -> bool:
+    """Fail it; True also if an earlier attempt did, whose answer was lost on its way.
+
+    Args:
+        again: there was an earlier attempt.
+    """
     try:
         job = lock_job(connection, job_id)
     except JobNotFound:  # it had ended, and was deleted
@@ -207,7 +213,8 @@ def fail_job(
         stop_chunks(connection, job, ChunkState.QUEUED, ChunkState.RUNNING)
         events.record(connection, job_id, events.FAILED, f"{code}: {message}")
         notifications.tell_end(connection, job_id)
-    return failed
+    told = (job.state, job.error_code, job.error_message)
+    return failed or (again and told == (JobState.FAILED, code, message))
 
 
 def garbage(connection: Connection) -> list[tuple[str, int]]:

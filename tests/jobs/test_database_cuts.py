@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from jobs.database import Database
 from jobs.errors import DatabaseError, StateConflict
 from jobs.records import Counts
 from jobs.states import ChunkState, JobState
-from jobs.store import Store
+from jobs.store import Store, notifications
 from tests.support.cutting_proxy import CuttingProxy, cutting_proxy
 from tests.support.job_store import ROWS, StoreUnderTest, new_job, new_plan
 
@@ -172,3 +173,46 @@ def test_a_cancel_without_an_answer_is_one_cancel(
     proxy.cut_next_commit()
     assert store.request_cancel(job.id).state == JobState.FINALIZING
     assert proxy.cuts == 1
+
+
+def test_a_job_whose_retry_failed_is_opened_again_once(
+    back: StoreUnderTest, store: Store, proxy: CuttingProxy
+) -> None:
+    job = back.add((1,))
+    back.complete(job.id)
+    back.store.reopen(job.id, new_plan((1,)))
+    proxy.cut_next_commit()
+    assert store.fail_job(job.id, "model_unavailable", "no model")
+    published = Counts(completed=ROWS)
+    plan = replace(new_plan((1,)), follows=2, published=published)
+    proxy.cut_next_commit()
+    again = store.reopen(job.id, plan, Counts(completed=1))
+    assert (again.version, again.state) == (3, JobState.QUEUED)
+    assert again.counts == Counts(completed=ROWS - 1)
+    assert proxy.cuts == 2
+    assert len(back.store.chunks(job.id)) == 1
+
+
+def test_notifications_are_put_off_once(
+    back: StoreUnderTest, store: Store, proxy: CuttingProxy
+) -> None:
+    with back.database.begin() as connection:
+        for number in range(3):
+            url = f"https://{number // 2}.example/hook"
+            notifications.record(connection, f"eval_{number}", "evaluation.failed", url, {})
+    proxy.cut_next_commit()
+    store.put_off_notifications("https://0.example/hook".__eq__, "silent", lambda _: 60.0)
+    assert proxy.cuts == 1
+    found = {told.subject: told.attempts for told in back.store.notifications()}
+    assert found == {"eval_0": 1, "eval_1": 1, "eval_2": 0}
+
+
+def test_leases_are_cut_once(back: StoreUnderTest, store: Store, proxy: CuttingProxy) -> None:
+    back.add((1,))
+    assert store.claim_chunk("w", "m") is not None
+    with back.database.begin() as connection:
+        connection.execute(text("UPDATE chunks SET lease_expires_at = now() + interval '1 day'"))
+    proxy.cut_next_commit()
+    store.cut_times()
+    assert proxy.cuts == 1
+    assert store.cut_times() == 0
