@@ -97,6 +97,8 @@ class BeamSearch:
                     self._finish(candidate, length)
             elif len(going_on) < self._width:
                 going_on.append(candidate)
+            if place >= self._width - 1 and (at_end or len(going_on) == self._width):
+                break
         self.done = at_end or self._is_over(going_on[0].score, length)
         if self.done:
             return []
@@ -105,15 +107,11 @@ class BeamSearch:
 
     def _best(self, found: Sequence[SampledLogprobs]) -> Iterator[Candidate]:
         """The best candidates of all beams together, the best first."""
-        ranked = (
-            [
-                (-_float32(score + hypothesis.score), beam, token_id)
-                for token_id, score in zip(logprobs.top_ids, logprobs.values[1:], strict=True)
-            ]
+        ranked = [
+            _ranked(beam, hypothesis.score, logprobs)
             for beam, (hypothesis, logprobs) in enumerate(zip(self.running, found, strict=True))
-        )
-        merged = heapq.merge(*map(sorted, ranked))
-        for score, beam, token_id in islice(merged, self.num_candidates):
+        ]
+        for score, beam, token_id in islice(heapq.merge(*ranked), self.num_candidates):
             yield Candidate(beam, token_id, -score)
 
     def _finish(self, candidate: Candidate, length: int) -> None:
@@ -139,6 +137,23 @@ class BeamSearch:
     def _extended(self, candidate: Candidate, score: float) -> Hypothesis:
         before = self.running[candidate.beam].token_ids
         return Hypothesis((*before, candidate.token_id), score)
+
+
+def _ranked(
+    beam: int, before: float, logprobs: SampledLogprobs
+) -> Iterator[tuple[float, int, int]]:
+    """Negated scores with beam and token, ascending, as far as they are asked for.
+
+    The likeliest tokens come first already, but equal scores have to be in the order of ids.
+    """
+    equal: list[tuple[float, int, int]] = []
+    for token_id, score in zip(logprobs.top_ids, islice(logprobs.values, 1, None), strict=True):
+        total = -_float32(score + before)
+        if equal and equal[0][0] != total:
+            yield from sorted(equal)
+            equal = []
+        equal.append((total, beam, token_id))
+    yield from sorted(equal)
 
 
 def _float32(number: float) -> float:

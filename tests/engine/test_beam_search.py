@@ -7,9 +7,12 @@ from array import array
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from engine import beam_search
 from engine.batch import SampledLogprobs
-from engine.beam_search import BeamSearch, candidates_per_beam
+from engine.beam_search import BeamSearch, Hypothesis, candidates_per_beam
 from engine.errors import RequestError
 from engine.sampling_params import SamplingParams
 
@@ -147,3 +150,44 @@ def test_what_no_search_can_have_is_refused(
     with pytest.raises(RequestError, match=message) as caught:
         SamplingParams(**params)
     assert (caught.value.code, caught.value.field) == ("invalid_parameter", field)
+
+
+@given(st.data(), st.integers(1, 4), st.integers(0, 3), st.integers(1, 4))
+def test_candidates_come_in_the_order_of_their_scores(
+    data: st.DataObject, width: int, stops: int, beams: int
+) -> None:
+    """And of equal scores in that of beams and tokens; only as many as matter are looked at."""
+    rules = SamplingParams(num_beams=max(2, width))
+    s = BeamSearch(rules, frozenset(range(stops)), 8)
+    s.running = [Hypothesis((), -data.draw(st.integers(0, 8)) / 4) for _ in range(beams)]
+    found = []
+    for _ in range(beams):
+        scores = data.draw(st.lists(st.integers(0, 12), min_size=20, max_size=20))
+        best = sorted(range(20), key=lambda token: (scores[token], token))[: s.num_candidates]
+        found.append(likely(*((token, -scores[token] / 4) for token in best)))
+    ranked = sorted(
+        (-(score + s.running[beam].score), beam, token)
+        for beam, logprobs in enumerate(found)
+        for token, score in zip(logprobs.top_ids, logprobs.values[1:], strict=True)
+    )[: s.num_candidates]
+    going_on = [c for c in ranked if c[2] >= stops][: rules.num_beams]
+    ended = [c for c in ranked[: rules.num_beams] if c[2] < stops]
+    candidates = s.advance(found)
+    assert s.done or [(-c.score, c.beam, c.token_id) for c in candidates] == going_on
+    assert sorted(h.token_ids[0] for h in s.finished) == sorted(token for _, _, token in ended)
+
+
+def test_many_stop_ids_cost_a_search_nothing_that_it_does_not_meet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many more candidates are there for each of them, in case that all are likely."""
+    looked: list[float] = []
+    rounded = beam_search._float32
+    monkeypatch.setattr(beam_search, "_float32", lambda x: looked.append(x) or rounded(x))
+    s = search(8, stop=frozenset(range(5000, 5500)))
+    assert s.num_candidates == 501 * 8
+    found = likely(*((token, -float(token)) for token in range(s.num_candidates)))
+    s.advance([found])
+    looked.clear()
+    assert len(s.advance([found] * 8)) == 8
+    assert len(looked) <= 8 * (1 + 8 + 2)
