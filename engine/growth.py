@@ -78,6 +78,8 @@ class Growth:
                 (steps, short, own if i == 0 else 0) for i, (steps, short, _) in enumerate(courses)
             ]
         first = self._course(sequence)
+        if first[0] == 1:  # it ends before any beam writes
+            return [first]
         # The other beams share whole blocks, and begin with a copy of the last one.
         short = (sequence.num_tokens % self._block_size) - 1
         return [first, *[(first[0], short, 0)] * (sequence.places - 1)]

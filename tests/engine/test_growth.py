@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.beam_group import BeamGroup
@@ -58,6 +58,7 @@ def counted(rows: list[tuple[int, int, int]], block_size: int) -> int:
     ),
     block_size=st.sampled_from([1, 4, 16]),
 )
+@example(rows=[(2, 1, 5)], block_size=4)
 def test_the_fullest_moment_is_found_to_half_a_block_a_sequence(
     rows: list[tuple[int, int, int]], block_size: int
 ) -> None:
