@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from engine import sampling_params as limits
 from engine.sampling_params import SamplingParams
 from jobs import parameters
 from jobs.parameters import CHECKS
+from tests.support.measured import newest_result
 
 pytestmark = pytest.mark.quick
 
@@ -89,9 +89,3 @@ def test_what_the_whole_half_of_the_host_takes_is_what_was_measured() -> None:
     whole, plan = (found[part]["fastest_tenth_ms"] for part in ("whole", "attention plan"))
     assert f": {whole} ms of rows that have nothing in common" in PAGE
     assert f" {plan} ms of them for the plan" in PAGE
-
-
-def newest_result(benchmark: str) -> Any:
-    """What `python -m benchmarks.<benchmark> --save` wrote last."""
-    results = Path(__file__).parents[2] / "benchmarks" / "results"
-    return json.loads(max(results.glob(f"{benchmark}-*.json")).read_text("utf-8"))

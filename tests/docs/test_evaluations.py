@@ -21,6 +21,7 @@ from jobs.evaluation.scorers.judge import DEFAULT_RUBRIC, Judge
 from jobs.evaluation.scorers.numbers import Numeric
 from jobs.evaluation.scorers.registry import SCORERS
 from jobs.records.evaluations import Verdict
+from tests.support.measured import newest_result
 from tests.support.named_tests import page
 from tests.support.scored_rows import row
 
@@ -146,3 +147,14 @@ def test_verdicts_are_named() -> None:
         if verdict is not Verdict.FAILED:  # no gate says it
             assert f"`{verdict}`" in TEXT
     assert judge(GateSpec(), []).verdict is Verdict.PASSED
+
+
+def test_what_it_takes_is_what_was_measured() -> None:
+    found = newest_result("evaluations")
+    assert f"Of {found['rows']:,} rows" in PAGE
+    assert f"by {('three', 'four')[len(found['scorers']) - 3]} scorers" in PAGE
+    measured = [
+        [f"{step['cpu_seconds']:.0f} s", f"{step['peak_rss_mb']:.0f} MB"]
+        for step in (found["results"][name] for name in ("score", "compare", "report"))
+    ]
+    assert [cells[1:] for cells in table("step | time")] == measured
