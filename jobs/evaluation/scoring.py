@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from jobs.errors import OutputError
 from jobs.evaluation.aggregate import Aggregator
@@ -25,9 +24,9 @@ from jobs.records.evaluations import (
     ComparisonRecord,
     EvaluationLease,
     EvaluationRecord,
+    EvaluationResults,
     Role,
     ScoreRecord,
-    Verdict,
 )
 from jobs.storage import Storage
 from jobs.store import Store
@@ -43,17 +42,7 @@ _LOST = (
 )
 
 _Score = Callable[[ScoredRow], Score]
-Finish = Callable[
-    [
-        EvaluationLease,
-        str,
-        Sequence[ScoreRecord],
-        Sequence[ComparisonRecord],
-        Verdict,
-        Sequence[Mapping[str, Any]],
-    ],
-    bool,
-]
+Finish = Callable[[EvaluationLease, EvaluationResults], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +88,8 @@ def score(
             lost = _LOST.format(earlier.role, earlier.evaluation.id) if found is None else None
     judgement = judge(spec.gate, records, comparisons, before, lost)
     findings = [finding.to_json() for finding in judgement.findings]
-    return finish(lease, path, records, comparisons, judgement.verdict, findings)
+    results = EvaluationResults(path, records, comparisons, judgement.verdict, findings)
+    return finish(lease, results)
 
 
 def write_scores(

@@ -230,6 +230,30 @@ class ComparisonRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationResults:
+    """All that comes out of an evaluation.
+
+    Attributes:
+        scores_path: of the file with the score of each row, below the storage.
+        findings: what came of each rule of the gate, as JSON objects.
+    """
+
+    scores_path: str
+    scores: Sequence[ScoreRecord]
+    comparisons: Sequence[ComparisonRecord]
+    verdict: Verdict
+    findings: Sequence[Mapping[str, Any]]
+
+    def values(self) -> dict[str, Any]:
+        """What the evaluation's own row has of it."""
+        return {
+            "scores_path": self.scores_path,
+            "verdict": self.verdict,
+            "findings": [dict(finding) for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class NotificationRecord:
     """A row of the `notifications` table."""
 

@@ -12,10 +12,10 @@ from jobs.records.evaluations import (
     ComparisonRecord,
     EvaluationLease,
     EvaluationRecord,
+    EvaluationResults,
     EvaluationState,
     ScoreRecord,
     Trigger,
-    Verdict,
 )
 from jobs.store import evaluation_rescoring, evaluation_results, evaluations, read
 from jobs.store import evaluation_steps as steps
@@ -185,19 +185,9 @@ class Evaluating:
         """A step is done; False if the lease was lost before, or the evaluation was cancelled."""
         return self._database.transact(lambda c: steps.move(c, lease, target, values))
 
-    def finish_evaluation(
-        self,
-        lease: EvaluationLease,
-        scores_path: str,
-        scores: Sequence[ScoreRecord],
-        comparisons: Sequence[ComparisonRecord],
-        verdict: Verdict,
-        findings: Sequence[Mapping[str, Any]],
-    ) -> bool:
+    def finish_evaluation(self, lease: EvaluationLease, results: EvaluationResults) -> bool:
         """Complete an evaluation, with all that came out; False if the lease was lost before."""
-        return self._database.transact(
-            lambda c: steps.finish(c, lease, scores_path, scores, comparisons, verdict, findings)
-        )
+        return self._database.transact(lambda c: steps.finish(c, lease, results))
 
     def claim_ended_evaluation(self, evaluation_id: str, owner: str) -> EvaluationLease | None:
         """Lease an evaluation that has ended, to score it once more; None if others have it."""
@@ -206,18 +196,11 @@ class Evaluating:
         )
 
     def replace_evaluation_results(
-        self,
-        lease: EvaluationLease,
-        scores_path: str,
-        scores: Sequence[ScoreRecord],
-        comparisons: Sequence[ComparisonRecord],
-        verdict: Verdict,
-        findings: Sequence[Mapping[str, Any]],
+        self, lease: EvaluationLease, results: EvaluationResults
     ) -> bool:
         """Put all that came out anew in the place of what was; False if the lease was lost."""
-        results = (scores_path, scores, comparisons, verdict, findings)
         return self._database.transact(
-            lambda c: evaluation_rescoring.replace_results(c, lease, *results)
+            lambda c: evaluation_rescoring.replace_results(c, lease, results)
         )
 
     def fail_evaluation(self, lease: EvaluationLease, code: str, message: str) -> bool:

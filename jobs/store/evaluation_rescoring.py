@@ -5,18 +5,13 @@ Their row stays as it is meanwhile, but for the lease; what came out is replaced
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from sqlalchemy import Connection, delete, update
 
 from jobs.evaluation_tables import evaluation_comparisons, evaluation_scores, evaluations
 from jobs.records.evaluations import (
-    ComparisonRecord,
     EvaluationLease,
+    EvaluationResults,
     EvaluationState,
-    ScoreRecord,
-    Verdict,
 )
 from jobs.sqltypes import database_now
 from jobs.store.evaluation_results import insert_results
@@ -48,13 +43,7 @@ def claim_ended(
 
 
 def replace_results(
-    connection: Connection,
-    lease: EvaluationLease,
-    scores_path: str,
-    scores: Sequence[ScoreRecord],
-    comparisons: Sequence[ComparisonRecord],
-    verdict: Verdict,
-    findings: Sequence[Mapping[str, Any]],
+    connection: Connection, lease: EvaluationLease, results: EvaluationResults
 ) -> bool:
     """Its new scores are there, by the judges that the lease names. Also True if this very call
     did so before."""
@@ -62,19 +51,17 @@ def replace_results(
         connection,
         lease,
         state=EvaluationState.COMPLETED,
-        scores_path=scores_path,
         judge_jobs=dict(lease.evaluation.judge_jobs),
-        verdict=verdict,
-        findings=[dict(finding) for finding in findings],
         error_code=None,
         error_message=None,
         rescored_at=database_now(),
         lease_expires_at=None,
         lease_owner=None,
+        **results.values(),
     )
     if not replaced:
-        return evaluation(connection, lease.id).scores_path == scores_path
+        return evaluation(connection, lease.id).scores_path == results.scores_path
     for table in (evaluation_scores, evaluation_comparisons):
         connection.execute(delete(table).where(table.c.evaluation_id == lease.id))
-    insert_results(connection, lease.id, scores, comparisons)
+    insert_results(connection, lease.id, results)
     return True

@@ -8,7 +8,14 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select
 
 from jobs.evaluation_tables import evaluation_comparisons, evaluation_scores
-from jobs.records.evaluations import ComparisonRecord, Interval, Method, Role, ScoreRecord
+from jobs.records.evaluations import (
+    ComparisonRecord,
+    EvaluationResults,
+    Interval,
+    Method,
+    Role,
+    ScoreRecord,
+)
 
 ROWS_AT_ONCE = 500  # of one statement
 
@@ -65,11 +72,13 @@ def comparisons(connection: Connection, evaluation_id: str) -> list[ComparisonRe
 def insert_results(
     connection: Connection,
     evaluation_id: str,
-    found: Sequence[ScoreRecord],
-    compared: Sequence[ComparisonRecord],
+    results: EvaluationResults,
 ) -> None:
     """Insert what came out of an evaluation that has no results yet."""
-    for table, records in ((evaluation_scores, found), (evaluation_comparisons, compared)):
+    for table, records in (
+        (evaluation_scores, results.scores),
+        (evaluation_comparisons, results.comparisons),
+    ):
         rows = [{"evaluation_id": evaluation_id, **_values(record)} for record in records]
         for start in range(0, len(rows), ROWS_AT_ONCE):
             connection.execute(insert(table), rows[start : start + ROWS_AT_ONCE])

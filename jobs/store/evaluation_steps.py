@@ -6,7 +6,7 @@ that had it before: what they still do to the row does not happen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -27,12 +27,11 @@ from jobs.errors import StateConflict
 from jobs.evaluation_shape import evaluation_json
 from jobs.evaluation_tables import EVALUATION_IS_OPEN, evaluations, schedules
 from jobs.records.evaluations import (
-    ComparisonRecord,
     EvaluationLease,
     EvaluationRecord,
+    EvaluationResults,
     EvaluationState,
     Overlap,
-    ScoreRecord,
     Verdict,
 )
 from jobs.sqltypes import database_now
@@ -156,23 +155,10 @@ def move(
     return (now.state, now.epoch) == (target, lease.epoch)
 
 
-def finish(
-    connection: Connection,
-    lease: EvaluationLease,
-    scores_path: str,
-    scores: Sequence[ScoreRecord],
-    comparisons: Sequence[ComparisonRecord],
-    verdict: Verdict,
-    findings: Sequence[Mapping[str, Any]],
-) -> bool:
+def finish(connection: Connection, lease: EvaluationLease, results: EvaluationResults) -> bool:
     """Its scores are there. Also True if this very call did so before."""
-    values = {
-        "scores_path": scores_path,
-        "verdict": verdict,
-        "findings": [dict(finding) for finding in findings],
-    }
-    if _end(connection, lease, EvaluationState.COMPLETED, values):
-        insert_results(connection, lease.id, scores, comparisons)
+    if _end(connection, lease, EvaluationState.COMPLETED, results.values()):
+        insert_results(connection, lease.id, results)
         _tell_end(connection, lease.id)
         return True
     now = evaluation(connection, lease.id)

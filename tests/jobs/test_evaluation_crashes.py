@@ -25,7 +25,7 @@ from jobs.errors import StateConflict
 from jobs.evaluation import background, runs
 from jobs.evaluation.background import EvaluationDriver
 from jobs.evaluation.rescoring import rescored
-from jobs.records.evaluations import EvaluationRecord, EvaluationState
+from jobs.records.evaluations import EvaluationRecord, EvaluationResults, EvaluationState, Verdict
 from jobs.retry import plan_retry
 from jobs.settings import Settings
 from jobs.storage import Storage
@@ -178,7 +178,8 @@ def test_whoever_stood_still_changes_nothing(
     late = claimed(played.store, found.id, "late")
     driven_to(played, found, EvaluationState.COMPLETED)
     before = played.store.evaluation(found.id)
-    assert not played.store.finish_evaluation(late, "late", [], [], before.verdict, [])  # type: ignore[arg-type]
+    results = EvaluationResults("late", [], [], Verdict.PASSED, [])
+    assert not played.store.finish_evaluation(late, results)
     assert not played.store.fail_evaluation(late, "late", "late")
     assert played.store.evaluation(found.id) == before
 

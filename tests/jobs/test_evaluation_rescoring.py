@@ -13,7 +13,7 @@ import pytest
 from jobs.cli.deployment import Deployment
 from jobs.errors import StateConflict
 from jobs.evaluation.rescoring import rescored
-from jobs.records.evaluations import EvaluationRecord, EvaluationState, Verdict
+from jobs.records.evaluations import EvaluationRecord, EvaluationResults, EvaluationState, Verdict
 from jobs.retry import plan_retry
 from jobs.settings import Settings
 from jobs.states import JobState
@@ -165,8 +165,8 @@ def test_one_at_a_time_does_it(played: PlayedEvaluations) -> None:
         again(played, ended.id)
     assert played.store.leave_evaluation(lease, 0)
     assert again(played, ended.id) is not None
-    late = ("evaluations/late", [], [], Verdict.PASSED, [])
-    assert not played.store.replace_evaluation_results(lease, *late)
+    late = EvaluationResults("evaluations/late", [], [], Verdict.PASSED, [])
+    assert not played.store.replace_evaluation_results(lease, late)
     assert len(played.store.evaluation_scores(ended.id)) == 3
 
 

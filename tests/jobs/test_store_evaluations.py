@@ -13,6 +13,7 @@ from jobs.errors import EvaluationNotFound, StateConflict
 from jobs.evaluation_tables import evaluations, schedules
 from jobs.records.evaluations import (
     ComparisonRecord,
+    EvaluationResults,
     EvaluationState,
     Interval,
     Method,
@@ -49,7 +50,8 @@ def complete(back: StoreUnderTest, evaluation_id: str) -> None:
     store = back.store
     assert store.move_evaluation(claimed(store, evaluation_id), EvaluationState.SCORING)
     lease = claimed(store, evaluation_id)
-    assert store.finish_evaluation(lease, "p", [SCORE], [COMPARED], Verdict.PASSED, [])
+    results = EvaluationResults("p", [SCORE], [COMPARED], Verdict.PASSED, [])
+    assert store.finish_evaluation(lease, results)
 
 
 def test_of_a_time_of_a_schedule_there_is_one_evaluation(back: StoreUnderTest) -> None:
@@ -181,9 +183,11 @@ def test_its_results_come_with_its_end(back: StoreUnderTest) -> None:
     assert back.store.move_evaluation(claimed(back.store, found.id), EvaluationState.SCORING)
     lease = claimed(back.store, found.id)
     findings = [{"rule": "exact>=0.8", "passed": False, "sentence": "0.5 is under 0.8"}]
-    end = (lease, "evaluations/x/scores-e2.parquet", [SCORE], [COMPARED], Verdict.REGRESSED)
-    assert back.store.finish_evaluation(*end, findings)
-    assert back.store.finish_evaluation(*end, findings)  # an answer that was lost on its way
+    results = EvaluationResults(
+        "evaluations/x/scores-e2.parquet", [SCORE], [COMPARED], Verdict.REGRESSED, findings
+    )
+    assert back.store.finish_evaluation(lease, results)
+    assert back.store.finish_evaluation(lease, results)  # an answer that was lost on its way
     ended = back.store.evaluation(found.id)
     assert (ended.state, ended.verdict) == (EvaluationState.COMPLETED, Verdict.REGRESSED)
     assert ended.findings == findings
@@ -262,8 +266,8 @@ def test_scores_of_all_rows_are_read_of_several_at_once(back: StoreUnderTest) ->
             claimed(back.store, evaluation_id), EvaluationState.SCORING
         )
         lease = claimed(back.store, evaluation_id)
-        done = (lease, "p", [SCORE, sliced], [], Verdict.PASSED, [])
-        assert back.store.finish_evaluation(*done)
+        results = EvaluationResults("p", [SCORE, sliced], [], Verdict.PASSED, [])
+        assert back.store.finish_evaluation(lease, results)
 
     assert back.store.overall_scores(ids) == {ids[0]: [SCORE], ids[1]: [SCORE]}
     assert back.store.overall_scores([]) == {}
