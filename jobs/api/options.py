@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args, get_type_hi
 from jobs.errors import UsageError
 from jobs.formats import Format
 from jobs.kinds import JobKind
+from jobs.text_files import text_of
 
 if TYPE_CHECKING:
     from jobs.cli.deployment import Deployment
@@ -174,8 +175,6 @@ def submit_json(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: the file of a template cannot be read.
     """
-    from jobs.evaluation.asked import text_of
-
     options = {}
     for name, value in given.items():
         match value:

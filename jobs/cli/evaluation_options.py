@@ -12,6 +12,7 @@ import typer
 from jobs.cli import completion
 from jobs.cli.row_options import RowOptions
 from jobs.records.evaluations import Role
+from jobs.text_files import text_of
 
 if TYPE_CHECKING:
     from jobs.evaluation.spec import EvaluationSpec
@@ -141,8 +142,6 @@ class EvaluationOptions(RowOptions):
 
     def _submit(self) -> dict[str, Any]:
         """The options of the job."""
-        from jobs.evaluation.asked import text_of
-
         names = {"priority", "deadline"} | {field.name for field in dataclasses.fields(RowOptions)}
         given = {name: getattr(self, name) for name in sorted(names)}
         if self.template is not None:

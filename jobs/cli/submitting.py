@@ -7,7 +7,6 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.cli.console import console, note, plural
@@ -15,6 +14,7 @@ from jobs.cli.deadline import parse_deadline
 from jobs.cli.deployment import Deployment, model_name
 from jobs.cli.options import SubmitOptions
 from jobs.errors import UsageError
+from jobs.text_files import text_of
 
 if TYPE_CHECKING:
     from jobs.job_folder import JobFolder
@@ -130,7 +130,7 @@ def read_submission(options: SubmitOptions, now: Callable[[], datetime]) -> Subm
         chat_template_kwargs=_json_object("--chat-template-kwargs", options.chat_template_kwargs),
         served_model_names=served,
         system=options.system,
-        template=None if options.template is None else _text_of(options.template),
+        template=None if options.template is None else text_of(options.template),
         prompt_column=options.prompt_column,
         limit=options.limit,
         seed=options.seed,
@@ -160,15 +160,6 @@ def _json_object(option: str, text: str | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f'{option} is {text[:60]}; it must be an object, such as {{"key": true}}')
     return value
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"--template {path} is not UTF-8: {error}") from None
-    except OSError as error:
-        raise UsageError(f"--template {path} cannot be read: {error.strerror}") from None
 
 
 @contextlib.contextmanager

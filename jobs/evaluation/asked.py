@@ -14,6 +14,7 @@ from jobs.evaluation.scorer_syntax import with_files
 from jobs.evaluation.spec import EvaluationSpec, ScorerSpec
 from jobs.notifications.urls import checked_urls
 from jobs.settings import Settings
+from jobs.text_files import text_of
 
 
 def asked(
@@ -76,20 +77,6 @@ def scorers_with_files(spec: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(scorers := value.get("scorers"), list | tuple):
         value["scorers"] = [with_files(scorer) for scorer in scorers]
     return value
-
-
-def text_of(path: Path, option: str = "--template") -> str:
-    """What a file holds.
-
-    Raises:
-        UsageError: it cannot be read, or is no UTF-8.
-    """
-    try:
-        return path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{option} {path} is not UTF-8: {error}") from None
-    except OSError as error:
-        raise UsageError(f"{option} {path} cannot be read: {error.strerror}") from None
 
 
 def rows_or_share(text: str, option: str = "--allow-missing") -> int | float:
