@@ -89,7 +89,7 @@ def test_the_session_on_servers_runs_as_written(tmp_path):
         clone.env["SHARED_FOLDER"] = clone.env.pop("PAGEMILL_STORAGE_URL")
         printed = clone.run("bash", "-eu", "-c", "\n".join(SERVERS))
         answers = pq.read_table(clone.folder / "tickets.parquet")
-        assert answers["custom_id"].to_pylist() == [f"ticket-{n:04d}" for n in range(1, 13)]
+        assert answers["custom_id"].to_pylist() == [f"ticket-{n:04d}" for n in range(1, 25)]
         assert all(answers["text"].to_pylist())
         assert "normalized" in (clone.folder / "nightly.html").read_text()
         assert printed.count("smollm2-135m") >= 2  # of `workers`
