@@ -61,13 +61,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _choose_examples(config: pytest.Config) -> None:
-    """How properties are tried: a few examples in a quick run, and on a busy machine as well."""
+    """How properties are tried: a few examples in a quick run, and on a busy machine as well.
+
+    With `PAGEMILL_SAME_EXAMPLES=1` a test has the same ones in each run: whether a change may land
+    is no matter of luck. Other runs look for new ones.
+    """
     usual = settings()
     settings.register_profile(
         "pagemill",
         usual,
         max_examples=20 if _is_quick(config) else usual.max_examples,
         deadline=None,
+        derandomize=usual.derandomize or os.environ.get("PAGEMILL_SAME_EXAMPLES") == "1",
         suppress_health_check=[*usual.suppress_health_check, HealthCheck.too_slow],
     )
     settings.load_profile("pagemill")
