@@ -52,7 +52,8 @@ MAX_KEY = 200  # characters of an idempotency key
 AT_SUBMIT, IN_WORKER = "submit", "worker"
 
 STARTING = "starting"
-WORKER_STATES = (STARTING, "ready", "draining", "failed", "stopped")
+DRAINING = "draining"  # it takes no more chunks
+WORKER_STATES = (STARTING, "ready", DRAINING, "failed", "stopped")
 LEFT = ("failed", "stopped")  # states of workers that have ended and said so
 
 jobs = Table(

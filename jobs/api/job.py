@@ -246,7 +246,7 @@ class Job:
         return status_of(deployment.store.progress(self.id), deployment.storage)
 
     def _why(self, deployment: Deployment) -> str:
-        from jobs.cli.watching import is_paused, no_worker
+        from jobs.cli.watching import why_it_waits
 
         progress = deployment.store.progress(self.id)
-        return is_paused(progress.job) or no_worker(deployment, progress) or "it goes on"
+        return why_it_waits(deployment, progress) or "it goes on"

@@ -19,7 +19,7 @@ from jobs.cli.console import (
 )
 from jobs.cli.deployment import Deployment
 from jobs.cli.device_use import device_sentence
-from jobs.cli.shapes import cached_share, shown_state, unanswered
+from jobs.cli.shapes import cached_share, free_slot, shown_state, unanswered
 from jobs.cli.watching import Display, Pace, Speed, progress_display
 from jobs.cli.workers import PANEL_COLUMNS, workers_table
 from jobs.errors import DatabaseUnavailable
@@ -85,7 +85,8 @@ def panel(
 
     job = progress.job
     name = [one_line(job.name)] if job.name else []
-    waits = [f"waits for {one_line(job.waiting_for)}"] if job.waiting_for else []
+    awaited = job.waiting_for or free_slot(progress)
+    waits = [f"waits for {one_line(awaited)}"] if awaited else []
     lines = [
         *packed(_pace(progress, speed, left), width),
         f"chunks: {progress.chunks_done:,} of {job.chunks_total:,} done, "

@@ -19,7 +19,7 @@ from jobs.cli.shapes import exit_code, output_path, summary
 from jobs.cli.submitting import submit_job
 from jobs.cli.supervising import Interruptions, Supervisor
 from jobs.cli.target import Target, chosen_target
-from jobs.cli.watching import Display, progress_display
+from jobs.cli.watching import Display, progress_display, telling_of_slot
 from jobs.cli.worker import worker_command
 from jobs.cli.worker_process import WorkerProcess
 from jobs.errors import StorageError, UsageError
@@ -105,6 +105,8 @@ def answer(
         worker.start()
         try:
             with displaying as display:
+                # Another job may have the worker for itself: there is one queue.
+                display = telling_of_slot(deployment, display)
                 return Supervisor(deployment, job, worker, display, interruptions).run()
         finally:
             worker.close()

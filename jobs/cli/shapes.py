@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from jobs.records.evaluations import NotificationRecord
     from jobs.storage import Storage
 
+_SHOWN_JOBS = 3  # that keep workers busy
+
 
 def listed_json(job: JobRecord, storage: Storage) -> dict[str, Any]:
     """A job, with the counts of its committed chunks."""
@@ -36,6 +38,8 @@ def progress_json(progress: JobProgress, storage: Storage) -> dict[str, Any]:
     shape["notifications"] = [notification_json(told) for told in progress.notifications]
     if lacks_worker(progress):
         shape["waiting_for"] = f"a worker of {progress.job.model}{how_the_last_ended(progress)}"
+    elif (slot := free_slot(progress)) is not None:
+        shape["waiting_for"] = slot
     return shape
 
 
@@ -69,6 +73,21 @@ def lacks_worker(progress: JobProgress) -> bool:
         and job.state in HAS_WORK
         and job.paused_at is None
         and job.waiting_for is None
+    )
+
+
+def free_slot(progress: JobProgress) -> str | None:
+    """`a free slot: 1 worker is busy with job_…`, if that is all that a job waits for."""
+    taken = progress.taken
+    if taken is None or progress.job.waiting_for is not None:
+        return None
+    shown = ", ".join(taken.jobs[:_SHOWN_JOBS])
+    if len(taken.jobs) > _SHOWN_JOBS:
+        shown += f" and {plural(len(taken.jobs) - _SHOWN_JOBS, 'more job')}"
+    are = "is" if taken.workers == 1 else "are"
+    return (
+        f"a free slot: {plural(taken.workers, 'worker')} {are} busy with {shown}; "
+        "a job of higher --priority gets the next one first"
     )
 
 

@@ -13,7 +13,7 @@ from jobs.cli.device_use import device_use
 from jobs.cli.notifications import fate
 from jobs.cli.options import JobId, Json
 from jobs.cli.panel import panel_display
-from jobs.cli.shapes import cached_share, output_path, progress_json, shown_state
+from jobs.cli.shapes import cached_share, free_slot, output_path, progress_json, shown_state
 from jobs.cli.watching import (
     Display,
     follow,
@@ -106,7 +106,7 @@ def _described(progress: JobProgress, storage: Storage, trouble: str | None) -> 
     line("name", job.name)
     line("state", shown_state(job))
     line("stopped because", job.stop_reason)
-    line("waits for", job.waiting_for)
+    line("waits for", job.waiting_for or free_slot(progress))
     line("error", job.error_message and f"{job.error_message} [{job.error_code}]")
     line("model", job.model)
     line("input", job.input_uri)

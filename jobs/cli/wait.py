@@ -10,7 +10,7 @@ from jobs.cli.console import detached, note
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import JobId, Json
 from jobs.cli.shapes import exit_code, print_status, summary
-from jobs.cli.watching import follow, is_paused, no_worker, progress_display, telling_why_it_waits
+from jobs.cli.watching import follow, progress_display, telling_why_it_waits, why_it_waits
 from jobs.ctrl_c import INTERRUPTED
 from jobs.errors import DatabaseUnavailable
 
@@ -71,6 +71,6 @@ def wait(
 def _why(deployment: Deployment, job_id: str) -> str:
     try:
         progress = deployment.store.progress(job_id)
-        return is_paused(progress.job) or no_worker(deployment, progress) or "it goes on"
+        return why_it_waits(deployment, progress) or "it goes on"
     except DatabaseUnavailable as error:
         return f"the {error}"

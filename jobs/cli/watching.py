@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs.cli.console import console, duration, note, one_line, plural
 from jobs.cli.deployment import Deployment, tell_of_wait
-from jobs.cli.shapes import cached_share, how_the_last_ended, shown_state, unanswered
+from jobs.cli.shapes import cached_share, free_slot, how_the_last_ended, shown_state, unanswered
 from jobs.cli.worker import worker_hint
 from jobs.errors import DatabaseUnavailable
 from jobs.states import HAS_WORK, JobState
@@ -123,6 +123,21 @@ def is_paused(job: JobRecord) -> str | None:
     return f"job {job.id} is paused since {since}; `pagemill resume {job.id}` lets it go on"
 
 
+def why_it_waits(deployment: Deployment, progress: JobProgress) -> str | None:
+    """A sentence, if a job does not go on for want of a worker, or because it is paused.
+
+    Raises:
+        DatabaseError: it cannot be reached.
+    """
+    return is_paused(progress.job) or no_worker(deployment, progress) or no_slot(progress)
+
+
+def no_slot(progress: JobProgress) -> str | None:
+    """A sentence, if all workers of a job are busy with others."""
+    slot = free_slot(progress)
+    return None if slot is None else f"job {progress.job.id} waits for {slot}"
+
+
 def telling_why_it_waits(deployment: Deployment, display: Display) -> Display:
     """The display, and a sentence each time that the job has had no worker for a while.
 
@@ -131,6 +146,7 @@ def telling_why_it_waits(deployment: Deployment, display: Display) -> Display:
     without_since: float | None = None
     told = told_pause = False
     waited_for: str | None = None
+    display = telling_of_slot(deployment, display)
 
     def show(progress: JobProgress) -> None:
         nonlocal without_since, told, told_pause, waited_for
@@ -150,6 +166,26 @@ def telling_why_it_waits(deployment: Deployment, display: Display) -> Display:
                 told = True
                 if sentence:
                     deployment.tell(sentence)
+        display(progress)
+
+    return show
+
+
+def telling_of_slot(deployment: Deployment, display: Display) -> Display:
+    """The display, and what keeps the workers busy, if a job has waited for them for a while."""
+    since: float | None = None
+    said: str | None = None
+
+    def show(progress: JobProgress) -> None:
+        nonlocal since, said
+        sentence = no_slot(progress)
+        if sentence is None:
+            since = None
+        elif since is None:
+            since = time.monotonic()
+        elif sentence != said and time.monotonic() - since >= PATIENCE_SECONDS:
+            deployment.tell(sentence)
+            said = sentence
         display(progress)
 
     return show

@@ -13,7 +13,14 @@ Those of schedules and evaluations are in `jobs.records.evaluations`.
 
 from jobs.records.counts import Counts
 from jobs.records.device_time import DeviceTime
-from jobs.records.jobs import ChunkRecord, EventRecord, JobProgress, JobRecord, WindowRecord
+from jobs.records.jobs import (
+    ChunkRecord,
+    EventRecord,
+    JobProgress,
+    JobRecord,
+    TakenSlots,
+    WindowRecord,
+)
 from jobs.records.leases import ChunkLease, MergeLease, Renewal, WakeUp
 from jobs.records.plans import ChunkSpec, NewJob, Plan, WindowSpec
 from jobs.records.rows import (
@@ -45,6 +52,7 @@ __all__ = [
     "Renewal",
     "RowErrorInfo",
     "RowResult",
+    "TakenSlots",
     "TokenLogprob",
     "TopLogprob",
     "WakeUp",

@@ -84,6 +84,19 @@ class EventRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenSlots:
+    """Why no worker takes a chunk of a job: each works on as many chunks of others as it may.
+
+    Attributes:
+        workers: how many workers that is.
+        jobs: ids of the jobs that they work on.
+    """
+
+    workers: int
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobProgress:
     """A job as a watcher sees it: committed counts plus those of the chunks that were begun.
 
@@ -91,6 +104,7 @@ class JobProgress:
         counts, device: those of the job, and of its chunks that were begun.
         workers_alive: workers of the job's model that are alive, whatever they work on.
         last_worker: the one of them that was seen last, if none is alive.
+        taken: what keeps those workers from beginning it, if nothing of it is worked on.
         starting: what the start of one of them is at, if all of them start.
         notifications: what became of telling the end of this version to its URLs.
     """
@@ -103,6 +117,7 @@ class JobProgress:
     workers_alive: int = 0
     last_worker: WorkerRecord | None = None
     device: DeviceTime = NO_TIME
+    taken: TakenSlots | None = None
     starting: str | None = None
     notifications: Sequence[NotificationRecord] = ()
 

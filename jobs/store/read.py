@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
 from jobs.columns import COUNT_NAMES, DEVICE_NAMES
-from jobs.records import ChunkRecord, JobProgress, JobRecord, WindowRecord
+from jobs.records import ChunkRecord, JobProgress, JobRecord, TakenSlots, WindowRecord
 from jobs.sqltypes import database_now
-from jobs.states import JobState
+from jobs.states import HAS_WORK, JobState
 from jobs.store import notifications
 from jobs.store.by_id import job_row
 from jobs.store.rows import chunk_id, chunk_record, counts_of, device_of, job_record, window_record
@@ -18,6 +19,7 @@ from jobs.store.workers import is_alive, last_worker
 from jobs.tables import (
     CHUNK_IS_HANDED_BACK,
     CHUNK_IS_RUNNING,
+    DRAINING,
     STARTING,
     chunks,
     jobs,
@@ -87,12 +89,14 @@ def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobPr
         select(*_SUMS).where(chunks.c.job_id == record.id, CHUNK_IS_HANDED_BACK)
     ).one()
     alive = connection.execute(
-        select(workers.c.state, workers.c.message)
+        select(workers.c.id, workers.c.state, workers.c.message, workers.c.concurrency)
         .where(workers.c.model == row.model, is_alive(lease_seconds))
         .order_by(workers.c.started_at, workers.c.id)
     ).all()
     # One that has a chunk is ready, and may not have said so yet.
     starts = not running.chunks and bool(alive) and all(w.state == STARTING for w in alive)
+    slots = {worker.id: worker.concurrency for worker in alive if worker.state != DRAINING}
+    may_begin = record.state in HAS_WORK and record.paused_at is None
     return JobProgress(
         job=record,
         counts=record.counts + counts_of(running) + counts_of(handed_back),
@@ -102,9 +106,32 @@ def progress(connection: Connection, job_id: str, lease_seconds: float) -> JobPr
         now=running.now,
         workers_alive=len(alive),
         last_worker=None if alive else last_worker(connection, row.model, lease_seconds),
+        taken=_taken(connection, slots) if may_begin and not running.chunks else None,
         starting=alive[0].message if starts else None,
         notifications=notifications.of_end(connection, record) if record.notify_urls else (),
     )
+
+
+def _taken(connection: Connection, slots: Mapping[str, int]) -> TakenSlots | None:
+    """What keeps workers from beginning a job; None if one of them has room, or none will have.
+
+    Args:
+        slots: how many chunks each of those workers may take.
+    """
+    if not slots:
+        return None
+    # Their leases, and not what they said last: few chunks run, however many there are.
+    held = connection.execute(
+        select(chunks.c.lease_owner, chunks.c.job_id, func.count().label("chunks"))
+        .where(CHUNK_IS_RUNNING, chunks.c.lease_owner.in_(slots))
+        .group_by(chunks.c.lease_owner, chunks.c.job_id)
+    ).all()
+    taken = Counter[str]()
+    for lease in held:
+        taken[lease.lease_owner] += lease.chunks
+    if any(taken[worker] < allowed for worker, allowed in slots.items()):
+        return None
+    return TakenSlots(len(slots), tuple(sorted({lease.job_id for lease in held})))
 
 
 def chunk_records(

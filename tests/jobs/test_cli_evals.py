@@ -14,6 +14,7 @@ import pytest
 
 from jobs.cli import completion
 from jobs.cli.supervising import WorkerLeft
+from jobs.records import WorkerStatus
 from jobs.records.evaluations import EvaluationState
 from jobs.states import JobState
 from tests.support.command_line import CommandLine
@@ -225,6 +226,19 @@ def test_wait_gives_up_in_time(cli: CommandLine, played: PlayedEvaluations) -> N
     with worker(cli, right):
         out, _ = cli("eval", "wait", found.id, "--json")
     assert json.loads(out)["state"] == "completed"
+
+
+def test_wait_tells_what_keeps_the_workers_busy(
+    cli: CommandLine, played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.cli.watching.PATIENCE_SECONDS", 0.0)
+    long = cli.submit({"prompt": "a"})
+    played.store.register_worker("host:1:a", MODEL, 1, "0.1.0", WorkerStatus("ready"))
+    assert played.store.claim_chunk("host:1:a", MODEL) is not None
+    found = played.add()
+    _, err = cli("eval", "wait", found.id, "--timeout", "0.3", expect=124)
+    job_id = played.store.evaluation(found.id).job_id
+    assert err.count(f"job {job_id} waits for a free slot: 1 worker is busy with {long}; ") == 1
 
 
 def test_delete_takes_the_scores_along(cli: CommandLine, played: PlayedEvaluations) -> None:

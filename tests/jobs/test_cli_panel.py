@@ -30,6 +30,7 @@ from jobs.records import (
     DeviceTime,
     JobProgress,
     JobRecord,
+    TakenSlots,
     WorkerRecord,
     WorkerStatus,
 )
@@ -129,6 +130,19 @@ def test_a_panel_of_a_job_that_waits() -> None:
         "not begun", "chunks: 1 of 4 done, 2 running",
         "waits for room", "no worker of this model is alive",
     ]  # fmt: skip
+
+
+@quick
+def test_a_panel_tells_what_keeps_the_workers_busy() -> None:
+    taken = TakenSlots(2, tuple(f"job_{n}" for n in range(5)))
+    waiting = dataclasses.replace(progress(0, state=JobState.QUEUED), taken=taken)
+
+    lines = drawn(waiting, None, None, [worker()], width=150)
+
+    assert (
+        "waits for a free slot: 2 workers are busy with job_0, job_1, job_2 and 2 more jobs; "
+        "a job of higher --priority gets the next one first"
+    ) in lines
 
 
 @quick

@@ -214,3 +214,40 @@ def test_wait_is_silent_where_a_worker_is(
 
     assert "no worker" not in err
     assert "it goes on" in err
+
+
+# ---- a job whose workers are busy with another
+
+
+def busy_with_another(cli: CommandLine) -> tuple[str, str]:
+    """A job that takes all slots of the only worker, and one that waits."""
+    long = cli.submit({"prompt": "a"})
+    with cli.store() as store:
+        store.register_worker("host:1:a", MODEL, 1, "0.1.0", WorkerStatus("ready"))
+        assert store.claim_chunk("host:1:a", MODEL) is not None
+    return long, cli.submit({"prompt": "a"})
+
+
+def test_status_tells_what_keeps_the_workers_busy(cli: CommandLine) -> None:
+    long, waits = busy_with_another(cli)
+
+    slot = f"a free slot: 1 worker is busy with {long}; a job of higher --priority gets the next"
+    assert f"waits for          {slot}" in cli("status", waits)[0]
+    assert cli.json("status", waits)["waiting_for"].startswith(slot)
+    assert "free slot" not in cli("status", long)[0]
+    assert cli.json("status", long)["waiting_for"] is None
+
+
+@pytest.mark.parametrize("patience", [0.0, 60.0])
+def test_wait_tells_once_what_keeps_the_workers_busy(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    monkeypatch.setattr(watching, "PATIENCE_SECONDS", patience)
+    long, waits = busy_with_another(cli)
+
+    _, err = cli("wait", waits, "--timeout", "0.8", expect=124)
+
+    sentence = f"job {waits} waits for a free slot: 1 worker is busy with {long};"
+    said = [line for line in err.splitlines() if sentence in line]
+    assert len(said) == (2 if patience == 0 else 1)
+    assert said[-1].startswith(f"Job {waits} has not ended within 0.8 s; job")
