@@ -121,6 +121,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.submit --save
 	$(BIN)/python -m benchmarks.prefix_cache --save
 	$(BIN)/python -m benchmarks.startup --save
+	$(BIN)/python -m benchmarks.evaluations --save
 
 # What docs show of real runs: pictures (the report needs chromium), and what commands print.
 screenshots: $(VENV)/.installed-dev

@@ -142,4 +142,4 @@ def _meant(model: str, others: Iterable[str]) -> str:
     """A question that names what was perhaps meant; empty if nothing is much like it."""
     by_lower = {other.lower(): other for other in others}
     close = difflib.get_close_matches(model.lower(), by_lower, 1, _ALIKE)
-    return f"; did you mean {by_lower[close[0]]}?" if close else ""
+    return f" (did you mean {by_lower[close[0]]}?)" if close else ""

@@ -66,7 +66,7 @@ def test_a_name_without_an_owner_is_refused(model: str) -> None:
 
 @pytest.mark.parametrize("model", ["smolm2-135m", "SmolLM2-135M", "smollm2"])
 def test_a_mistyped_name_is_told_which_was_meant(model: str) -> None:
-    assert "; did you mean smollm2-135m?" in refused(model)
+    assert "this machine (did you mean smollm2-135m?). Name a folder" in refused(model)
 
 
 def test_a_name_that_a_worker_has_served_is_taken() -> None:
