@@ -181,11 +181,12 @@ def telling_of_slot(deployment: Deployment, display: Display) -> Display:
         sentence = no_slot(progress)
         if sentence is None:
             since = None
-        elif since is None:
-            since = time.monotonic()
-        elif sentence != said and time.monotonic() - since >= PATIENCE_SECONDS:
-            deployment.tell(sentence)
-            said = sentence
+        else:
+            now = time.monotonic()
+            since = now if since is None else since
+            if sentence != said and now - since >= PATIENCE_SECONDS:
+                deployment.tell(sentence)
+                said = sentence
         display(progress)
 
     return show

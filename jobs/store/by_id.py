@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, func, select
@@ -13,6 +14,12 @@ from jobs.tables import jobs
 
 LONGEST_ID = 64
 SHOWN_MATCHES = 10
+_JOB, _EVALUATION = "job_", "eval_"  # how ids begin
+_ID = re.compile(f"({_JOB}|{_EVALUATION})[0-9a-z]+")
+_SHOWN_BY = {
+    _JOB: ("jobs", "pagemill status"),
+    _EVALUATION: ("evaluations", "pagemill eval show"),
+}
 _RANDOM = 4  # characters behind its prefix that the start of an id must have
 
 
@@ -22,7 +29,7 @@ def job_row(connection: Connection, given: str) -> Row[Any]:
     Raises:
         JobNotFound: there is none, or there are several.
     """
-    return _row(connection, jobs, given, ("job", "job_", "pagemill list"), JobNotFound)
+    return _row(connection, jobs, given, ("job", _JOB, "pagemill list"), JobNotFound)
 
 
 def evaluation_row(connection: Connection, given: str) -> Row[Any]:
@@ -31,7 +38,7 @@ def evaluation_row(connection: Connection, given: str) -> Row[Any]:
     Raises:
         EvaluationNotFound: there is none, or there are several.
     """
-    names = ("evaluation", "eval_", "pagemill eval list")
+    names = ("evaluation", _EVALUATION, "pagemill eval list")
     return _row(connection, evaluations, given, names, EvaluationNotFound)
 
 
@@ -56,6 +63,12 @@ def _row(
     exact = connection.execute(select(table).where(table.c.id == given)).one_or_none()
     if exact is not None:
         return exact
+    if (other := _ID.fullmatch(given)) and other[1] != prefix:
+        others, show = _SHOWN_BY[other[1]]
+        raise not_found(
+            f"{given} is no id of {noun}s, and begins as those of {others} do; `{show} {given}` "
+            f"shows that, and `{command}` shows the {noun}s there are"
+        )
     shortest = len(prefix) + _RANDOM
     if len(given) < shortest:
         raise not_found(

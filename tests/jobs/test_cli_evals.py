@@ -241,6 +241,21 @@ def test_wait_tells_what_keeps_the_workers_busy(
     assert err.count(f"job {job_id} waits for a free slot: 1 worker is busy with {long}; ") == 1
 
 
+def test_the_id_of_something_else_is_told(cli: CommandLine, played: PlayedEvaluations) -> None:
+    evaluation, job_id = played.add().id, cli.submit({"prompt": "a"})
+    for command in ("status", "wait", "results", "cancel", "events"):
+        _, err = cli(command, evaluation, expect=66)
+        assert f"{evaluation} is no id of jobs, and begins as those of evaluations do" in err
+        assert f"`pagemill eval show {evaluation}` shows that" in err
+    for command in ("show", "wait", "scores", "cancel"):
+        _, err = cli("eval", command, job_id, expect=66)
+        assert f"{job_id} is no id of evaluations, and begins as those of jobs do" in err
+        assert f"`pagemill status {job_id}` shows that" in err
+    # Each of them works on what it is for.
+    cli("eval", "show", evaluation[:14])
+    cli("status", job_id[:14])
+
+
 def test_delete_takes_the_scores_along(cli: CommandLine, played: PlayedEvaluations) -> None:
     ended = played.run(right)
     folder = cli.storage.root / "evaluations" / ended.id
