@@ -53,6 +53,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@PAGEMILL_HOME="$(abspath $(DEMO_HOME))" $(BIN)/pagemill db upgrade
 	@PAGEMILL_HOME="$(abspath $(DEMO_HOME))" $(BIN)/pagemill run examples/support_tickets.jsonl --model smollm2-135m
+	@echo "look at it: PAGEMILL_HOME=$(DEMO_HOME) $(BIN)/pagemill list"
 
 # Warnings are errors, and nothing is fetched.
 docs: $(VENV)/.installed-dev

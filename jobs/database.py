@@ -22,6 +22,7 @@ from sqlalchemy.pool import StaticPool
 from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_full, is_undone, refusal_cure
 from jobs.database_url import no_url, parse_url
 from jobs.errors import DatabaseError, DatabaseUnavailable, DatabaseUnusable
+from jobs.extras import how_to_install
 from jobs.patience import Patience, Tell, Told
 from jobs.shown_urls import scrubbed, without_password
 from jobs.tables import SCHEMA_REVISION
@@ -51,7 +52,8 @@ class Database:
         on_wait: told now and then while `transact` waits for a database that refuses.
 
     Raises:
-        DatabaseError: the URL names something else, or the PostgreSQL driver is missing.
+        SettingsError: the URL names something else.
+        DatabaseError: the PostgreSQL driver is missing.
     """
 
     def __init__(self, url: str, on_wait: Tell | None = None) -> None:
@@ -254,8 +256,7 @@ def _engine(url: URL) -> Engine:
     except ModuleNotFoundError as error:
         raise DatabaseUnusable(
             f"the PostgreSQL driver is not installed ({error})",
-            "run `pip install 'pagemill[postgres]'` (in a clone: `pip install --constraint "
-            "constraints.txt --editable '.[postgres]'`)",
+            f"run {how_to_install('postgres')}",
         ) from error
 
 

@@ -184,6 +184,8 @@ class ChildFailed(JobsError):
 class PackageMissing(JobsError, ImportError):
     """A package that is not installed is needed."""
 
+    exit_code = 69
+
 
 class OutputError(JobsError):
     """Finished rows do not add up to the job: one is missing, twice there, or unreadable.

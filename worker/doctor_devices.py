@@ -93,7 +93,8 @@ def check_triton() -> Iterator[Finding]:
             yield fault(
                 "triton",
                 "it is missing, so torch computes everything on the GPU, many times slower",
-                "install a CUDA build of torch, which brings it, or pagemill[triton]",
+                "install a CUDA build of torch, which brings it, or the extra triton "
+                "(docs/install.md)",
             )
         else:
             yield well("triton", "it is not installed; only GPUs need it")

@@ -14,6 +14,10 @@ from jobs.doctor.disks import existing, room
 from jobs.doctor.findings import Finding, fault, warning, well
 
 _DISTRIBUTION = "pagemill"
+_AGAIN = (
+    "install pagemill again: `pip install --constraint constraints.txt --editable .` in a clone, "
+    "or its wheel"
+)
 _SHOWN = ("torch", "transformers", "tokenizers", "celery", "sqlalchemy", "pyarrow")
 
 
@@ -25,12 +29,12 @@ def check_packages() -> Iterator[Finding]:
         yield warning(
             "packages",
             "pagemill is not installed, so it is not known which versions it needs",
-            "install it (`pip install -e .`)",
+            "install it (`pip install --constraint constraints.txt --editable .` in a clone)",
         )
         return
     wrong = [said for said in map(_what_is_wrong, map(Requirement, declared)) if said]
     if wrong:
-        yield fault("packages", "; ".join(wrong), "install pagemill again: `pip install pagemill`")
+        yield fault("packages", "; ".join(wrong), _AGAIN)
         return
     yield well("packages", ", ".join(f"{name} {version(name)}" for name in _SHOWN))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -95,7 +96,7 @@ def evaluate(
     from jobs.cli.supervising import WorkerLeft
     from jobs.evaluation.beginning import begun, series_name
 
-    check_names(options, EvaluateArguments)
+    check_names(options, inspect.signature(evaluate).parameters)
     names = get_type_hints(EngineArguments)
     engine = engine_options({n: value for n, value in options.items() if n in names})
     fields = {

@@ -116,13 +116,15 @@ class EvaluateArguments(RowArguments, EngineArguments, total=False):
     """
 
 
-def check_names(given: Collection[str], arguments: type) -> None:
+def check_names(given: Collection[str], known: Collection[str]) -> None:
     """See that every option exists.
+
+    Args:
+        known: all that may be given, also what is no option of the command line.
 
     Raises:
         UsageError: one does not.
     """
-    known = get_type_hints(arguments)
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

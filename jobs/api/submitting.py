@@ -80,7 +80,7 @@ def submit(
         >>> job = submit([{"prompt": "A haiku about rivers"}], model="smollm2-135m")
         >>> job = submit(frame, model="smollm2-135m", prompt_column="review", system="Be brief.")
     """
-    check_names(options, SubmitArguments)
+    check_names(options, inspect.signature(submit).parameters)
     with opened(settings, create=True) as deployment:
         job = _queued(deployment, data, model, options)
         return Job(job.id, deployment.settings)
@@ -116,7 +116,7 @@ def run(
     from jobs.cli.run import answer
     from jobs.cli.supervising import WorkerLeft
 
-    check_names(options, RunArguments)
+    check_names(options, inspect.signature(run).parameters)
     names = get_type_hints(SubmitArguments)
     engine = engine_options({name: v for name, v in options.items() if name not in names})
     asked = {name: value for name, value in options.items() if name in names}

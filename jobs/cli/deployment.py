@@ -141,7 +141,7 @@ def opened(
     it is as if it were empty.
 
     Args:
-        create: make the default database.
+        create: make the default database; of variables that mean nothing is told before that.
         tell: takes what has to be said meanwhile.
         required: refuse a database that is not there.
 
@@ -153,7 +153,10 @@ def opened(
     from jobs.storage import Storage
     from jobs.store import Store
 
-    settings = settings or Settings.from_env()
+    if settings is None:
+        settings = Settings.from_env()
+        if create:
+            tell_of_unknown_variables(settings, tell)
     storage = Storage(settings.storage_url)
     on_wait = partial(tell_of_wait, tell=tell)
     database = Database(settings.database_url, on_wait)
@@ -167,12 +170,24 @@ def opened(
                 upgrade(settings.database_url, on_wait)
                 database.check_revision()
             else:
-                tell(f"Nothing was submitted yet: there is no database {database.shown_url}")
+                tell(
+                    f"Nothing was submitted yet: there is no database {database.shown_url}; if "
+                    "it is elsewhere, PAGEMILL_HOME says where"
+                )
                 database = Database.empty(settings.database_url)
         store = Store(database, lease_seconds=settings.lease_seconds)
         yield Deployment(settings, store, storage, tell)
     finally:
         database.close()
+
+
+def tell_of_unknown_variables(settings: Settings, tell: Callable[[str], None]) -> None:
+    """A misspelled name must not lead to another database in silence."""
+    from jobs.doctor.settings_check import unknown_variables
+
+    for name, meant in unknown_variables(os.environ, settings):
+        hint = f"did you mean {meant}?" if meant else "`pagemill doctor` tells more"
+        tell(f"Warning: unknown variable {name}; {hint}")
 
 
 def tell_of_wait(error: DatabaseError, tell: Callable[[str], None] = note) -> None:

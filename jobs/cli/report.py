@@ -100,17 +100,21 @@ def report(
 
 
 def _path(output: str | None) -> Path:
-    """Where the page goes. What nobody named is replaced only if it is a report of ours."""
+    """Where the page goes. What is there is replaced only if it is a report of ours, or empty."""
     path = writable_path(output or DEFAULT)
-    if output is None and path.exists():
+    if path.is_file():  # a pipe or a device replaces nothing
         try:
             with open(path, "rb") as file:
-                ours = _OURS in file.read(_HEAD)
-        except OSError:
-            ours = False
-        if not ours:
+                head = file.read(_HEAD)
+        except OSError as error:
             raise UsageError(
-                f"{DEFAULT} is there, and is no report of pagemill; name a file with -o"
+                f"{output or DEFAULT} is there, and cannot be read to see whether it is a report "
+                f"({error.strerror}); name another file with -o"
+            ) from None
+        if head and _OURS not in head:
+            raise UsageError(
+                f"{output or DEFAULT} is there, and is no report of pagemill; name "
+                f"{'another' if output else 'a'} file with -o"
             )
     return path
 

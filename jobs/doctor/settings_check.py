@@ -33,22 +33,32 @@ def check_settings(env: Mapping[str, str]) -> Iterator[Finding]:
             "correct the variable, and run `pagemill doctor` again",
         )
         return
-    known = settings.to_env().keys() | _OTHERS
-    given = sorted(name for name in env if name.startswith(_PREFIX))
-    unknown = [name for name in given if name not in known and not name.startswith(_TEST)]
-    # Slips in the first word (PAGEMIL_HOME), too; what else is in the environment is not like ours.
-    unknown += sorted(
-        name for name in env.keys() - set(given) if difflib.get_close_matches(name, known, 1, 0.9)
-    )
-    for name in unknown:
-        close = _meant(name, known)
+    unknown = unknown_variables(env, settings)
+    for name, close in unknown:
         yield warning(
             "settings",
             f"{name} is set, and is no setting of pagemill",
             f"set {close} if that was meant" if close else "see docs/cli.md, or unset it",
         )
     if not unknown:
+        given = _ours(env)
         yield well("settings", f"set: {', '.join(given)}" if given else "none is set; the defaults")
+
+
+def unknown_variables(env: Mapping[str, str], settings: Settings) -> list[tuple[str, str | None]]:
+    """Variables that look like ours and are none, each with that which was perhaps meant."""
+    known = settings.to_env().keys() | _OTHERS
+    given = _ours(env)
+    unknown = [name for name in given if name not in known and not name.startswith(_TEST)]
+    # Slips in the first word (PAGEMIL_HOME), too; what else is in the environment is not like ours.
+    unknown += sorted(
+        name for name in env.keys() - set(given) if difflib.get_close_matches(name, known, 1, 0.9)
+    )
+    return [(name, _meant(name, known)) for name in unknown]
+
+
+def _ours(env: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in env if name.startswith(_PREFIX))
 
 
 def _meant(name: str, known: Collection[str]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 from jobs.api.options import SubmitArguments, check_names
 from jobs.errors import UsageError
@@ -24,7 +24,7 @@ def submit_options(value: Any, where: str) -> Mapping[str, Any]:
         if name in given:
             raise UsageError(f"{where}.{name} cannot be given: {why}")
     try:
-        check_names(given, SubmitArguments)
+        check_names(given, get_type_hints(SubmitArguments))
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
     return given

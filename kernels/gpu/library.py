@@ -35,7 +35,7 @@ def _serves(device_type: str) -> bool:
     if importlib.util.find_spec("triton") is None:
         logger.warning(
             "triton is missing, so torch computes everything on this GPU, many times slower; "
-            "install pagemill[triton], or a CUDA build of torch, which brings it"
+            "install a CUDA build of torch, which brings it, or the extra triton (docs/install.md)"
         )
         return False
     return True

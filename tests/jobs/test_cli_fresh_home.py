@@ -42,10 +42,32 @@ def test_in_a_fresh_home_there_is_nothing_and_looking_makes_nothing(
     out, err = cli(*command, expect=code)
 
     first, *rest = err.splitlines()
-    assert first == f"Nothing was submitted yet: there is no database sqlite:///{home}/pagemill.db"
+    assert first == (
+        f"Nothing was submitted yet: there is no database sqlite:///{home}/pagemill.db; if it is "
+        "elsewhere, PAGEMILL_HOME says where"
+    )
     assert said in "\n".join(rest)
     assert out == ""
     assert not home.exists()
+
+
+@quick
+def test_who_begins_work_hears_of_misspelled_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli = CommandLine(tmp_path / "home", monkeypatch)
+    monkeypatch.setenv("PAGEMILL_DATABSE_URL", "postgresql://me:secret@host/d")
+    monkeypatch.setenv("PAGEMILL_QQQQQQQQQQQQQQQQ", "1")
+    (tmp_path / "a.jsonl").write_text('{"prompt": "a"}')
+
+    _, err = cli("submit", str(tmp_path / "a.jsonl"), "--model", "m")
+    assert err.splitlines()[:2] == [
+        "Warning: unknown variable PAGEMILL_DATABSE_URL; did you mean PAGEMILL_DATABASE_URL?",
+        "Warning: unknown variable PAGEMILL_QQQQQQQQQQQQQQQQ; `pagemill doctor` tells more",
+    ]
+    _, err = cli("worker", "--model", "m", "--exit-when-done", "x", expect=66)
+    assert "unknown variable PAGEMILL_DATABSE_URL" in err
+    assert "unknown variable" not in cli("list")[1]
 
 
 @quick

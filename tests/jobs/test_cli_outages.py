@@ -154,7 +154,7 @@ def test_a_driver_that_is_missing_is_named(cli: CommandLine, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.setenv("PAGEMILL_DATABASE_URL", "postgresql://me:secret@127.0.0.1/none")
     _, err = cli("list", expect=69)
-    assert "pip install 'pagemill[postgres]'" in err
+    assert "--editable '.[postgres]'` in a clone" in err
     assert "secret" not in err
 
 

@@ -17,7 +17,7 @@ from jobs import database as database_module
 from jobs import patience
 from jobs.database import Database, upgrade
 from jobs.database_url import parse_url
-from jobs.errors import DatabaseError, DatabaseUnavailable
+from jobs.errors import DatabaseError, DatabaseUnavailable, SettingsError
 from jobs.sqltypes import database_now
 from jobs.tables import chunks, jobs, windows
 from tests.support.job_store import StoreUnderTest
@@ -48,8 +48,9 @@ def database(database_url: str) -> Iterator[Database]:
     ],
 )
 def test_refuses_urls_it_cannot_work_with(url: str, said: str) -> None:
-    with pytest.raises(DatabaseError, match=said) as caught:
+    with pytest.raises(SettingsError, match=said) as caught:
         Database(url)
+    assert caught.value.exit_code == 64
     assert "secret" not in str(caught.value)
     assert "PAGEMILL_DATABASE_URL" in str(caught.value)
 
@@ -64,7 +65,7 @@ def test_a_missing_driver_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch
         raise ModuleNotFoundError("No module named 'psycopg'")
 
     monkeypatch.setattr(database_module, "create_engine", missing)
-    with pytest.raises(DatabaseError, match=r"pip install 'pagemill\[postgres\]'"):
+    with pytest.raises(DatabaseError, match=r"--editable '\.\[postgres\]'` in a clone"):
         Database("postgresql://host/db")
 
 

@@ -37,16 +37,31 @@ def test_the_page_is_a_file_by_itself(cli: CommandLine, made: MadeEvaluations) -
     assert Path("other.html").read_text("utf-8").startswith("<!doctype html>")
 
 
-def test_what_is_no_report_is_not_replaced_unless_it_is_named(
-    cli: CommandLine, made: MadeEvaluations
-) -> None:
+def test_what_is_no_report_is_not_replaced(cli: CommandLine, made: MadeEvaluations) -> None:
     add_series(made)
-    Path("report.html").write_text("mine")
+    for name in ("report.html", "README.md"):
+        Path(name).write_text("mine")
 
-    assert "is no report of pagemill; name a file with -o" in cli("report", expect=64)[1]
-    assert Path("report.html").read_text() == "mine"
-    cli("report", "-o", "report.html")
-    assert "</html>" in Path("report.html").read_text("utf-8")
+    assert (
+        "report.html is there, and is no report of pagemill; name a file with -o"
+        in (cli("report", expect=64)[1])
+    )
+    for name in ("report.html", "README.md"):
+        err = cli("report", "-o", name, expect=64)[1]
+        assert f"{name} is there, and is no report of pagemill; name another file with -o" in err
+        assert cli("report", "--json", "-o", name, expect=64)[0] == ""
+        assert Path(name).read_text() == "mine"
+
+
+def test_an_empty_file_and_a_device_may_be_named(cli: CommandLine, made: MadeEvaluations) -> None:
+    add_series(made)
+    Path("made-by-mktemp").touch()
+
+    cli("report", "-o", "made-by-mktemp")
+    cli("report", "-o", "made-by-mktemp")
+    cli("report", "-o", "/dev/null")
+
+    assert "</html>" in Path("made-by-mktemp").read_text("utf-8")
 
 
 def test_json_goes_to_stdout_and_no_page_unless_it_is_named(

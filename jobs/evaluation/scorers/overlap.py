@@ -13,6 +13,7 @@ from typing import Any, Literal
 from jobs.errors import PackageMissing
 from jobs.evaluation.scorers.base import TextScorer
 from jobs.evaluation.scorers.texts import normalized
+from jobs.extras import how_to_install
 
 # Chinese and Japanese have no spaces between words: each character is one.
 _WORDS = re.compile(
@@ -62,7 +63,7 @@ class Rouge(TextScorer):
             from rouge_score.tokenizers import DefaultTokenizer
         except ImportError:
             raise PackageMissing(
-                f"{self.name} needs the package rouge-score: pip install 'pagemill[evals]'"
+                f"{self.name} needs the package rouge-score: {how_to_install('evals')}"
             ) from None
         return DefaultTokenizer(self.stem)
 

@@ -14,6 +14,7 @@ from jobs.errors import PackageMissing, UsageError
 from jobs.evaluation.rows import Score, ScoredRow, accepted, brief, missing
 from jobs.evaluation.scorers.base import RowScorer
 from jobs.evaluation.scorers.bounded import BoundedPattern, TooSlow
+from jobs.extras import how_to_install
 
 MAX_CHARACTERS = 1 << 20  # of an answer that is looked at
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
@@ -140,7 +141,7 @@ def _jsonschema() -> Any:
         import jsonschema.validators
     except ImportError:
         raise PackageMissing(
-            "json_schema needs the package jsonschema: pip install 'pagemill[evals]'"
+            f"json_schema needs the package jsonschema: {how_to_install('evals')}"
         ) from None
     return jsonschema
 

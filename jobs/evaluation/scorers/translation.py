@@ -13,6 +13,7 @@ import numpy.typing as npt
 from jobs.errors import PackageMissing
 from jobs.evaluation.rows import Score, ScoredRow, accepted, as_text, missing
 from jobs.evaluation.scorers.base import RowScorer
+from jobs.extras import how_to_install
 
 
 class CorpusScorer(RowScorer):
@@ -104,6 +105,6 @@ def _sacrebleu(scorer: str) -> Any:
         from sacrebleu import metrics
     except ImportError:
         raise PackageMissing(
-            f"{scorer} needs the package sacrebleu: pip install 'pagemill[evals]'"
+            f"{scorer} needs the package sacrebleu: {how_to_install('evals')}"
         ) from None
     return metrics

@@ -147,8 +147,11 @@ def test_a_package_that_is_not_installed_is_named(
     spec = ScorerSpec(name, name)
     monkeypatch.setattr(builtins, "__import__", without)
     shown = package.replace("_", "-")
-    with pytest.raises(PackageMissing, match=rf"{name} needs the package {shown}: pip install"):
+    with pytest.raises(PackageMissing, match=rf"{name} needs the package {shown}: `pip") as caught:
         spec.make()
+    assert "--editable '.[evals]'` in a clone" in str(caught.value)
+    assert "-….whl[evals]'` with a wheel" in str(caught.value)
+    assert caught.value.exit_code == 69
     assert spec.built().name == name  # what needs nothing installed
 
 
