@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -188,7 +189,8 @@ class Database:
             raise self._in_words(error) from error
 
     def _in_words(self, error: SQLAlchemyError) -> DatabaseError:
-        said = " ".join(str(error.orig if isinstance(error, StatementError) else error).split())
+        said = str(error.orig if isinstance(error, StatementError) else error)
+        said = " ".join(_LIBPQ_ADVICE.sub("", said).split())
         for url in (self._given, self.url.render_as_string(hide_password=False)):
             said = scrubbed(said, url)
         where = f"database {self.shown_url}: {said}"
@@ -197,6 +199,10 @@ class Database:
         may_pass = is_away(error) or is_undone(error) or is_full(error)
         kind = DatabaseUnavailable if may_pass else DatabaseError
         return kind(f"{where}{hint(error)}")
+
+
+# libpq asks this on a line of its own; ours is what to do.
+_LIBPQ_ADVICE = re.compile(r"\n\s*Is the server running [^\n]*\?")
 
 
 def upgrade(url: str, on_wait: Tell | None = None) -> None:

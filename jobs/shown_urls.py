@@ -21,7 +21,7 @@ _NAME = re.compile(r"[\w.~%+-]*")
 _RESERVED = re.compile(r"[@:/?#;]")
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]*\]|[^:\[\]]*)(?::\d+)?")
 _PLAIN = re.compile(r"[\w.~/\\-]*(?::\d+)?")
-_HARMLESS_VALUE = re.compile(r"[\w./,-]*")
+_HARMLESS_VALUE = re.compile(r"[\w./,~-]*")
 # Parameters whose values are no secrets. A list of those that are would never be whole.
 _HARMLESS = {
     *("application_name", "channel_binding", "client_encoding", "connect_timeout", "dbname"),
@@ -117,7 +117,7 @@ def _user(scheme: str, user: str) -> str:
     name, colon, password = user.partition(":")
     if not user or scheme in _WEB or _RESERVED.search(password) or not _NAME.fullmatch(name):
         return HIDDEN if user else ""
-    return f"{name}:{HIDDEN}" if colon else name
+    return f"{name}:{HIDDEN if password else ''}" if colon else name
 
 
 def _query(query: str) -> str:
@@ -131,7 +131,7 @@ def _parameter(piece: str) -> str:
     name, equals, value = piece.partition("=")
     if not equals:
         return HIDDEN if piece else ""
-    if name in _HARMLESS and _HARMLESS_VALUE.fullmatch(value):
+    if name in _HARMLESS and _HARMLESS_VALUE.fullmatch(unquote(value)):
         return piece
     return f"{name}={HIDDEN}" if _NAME.fullmatch(name) else HIDDEN
 

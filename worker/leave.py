@@ -129,13 +129,10 @@ class Leave:
         self._obeyed = self._signals
         held = self._worker.held
         if self._signals == 1:
-            log.info(
-                "draining: %d chunks are finished first; a second signal hands them back at once",
-                held, extra={"event": "draining", "chunks_held": held},
-            )  # fmt: skip
+            log.info("draining: %s", _first(held), extra={"event": "draining", "chunks_held": held})
         else:
             log.info(
-                "handing %d chunks back", held,
+                "handing %s back", _chunks(held),
                 extra={"event": "handing_back", "chunks_held": held},
             )  # fmt: skip
             self._hand_back()
@@ -157,6 +154,19 @@ class Leave:
             # Nothing is leased yet. Whatever is being imported may swallow it, as a bare `except`
             # does; then the signal is obeyed as soon as the model is loaded.
             raise SystemExit(0)
+
+
+def _first(held: int) -> str:
+    if not held:
+        return "no chunk is being worked on"
+    return (
+        f"{_chunks(held)} {'is' if held == 1 else 'are'} finished first; a second signal hands "
+        f"{'it' if held == 1 else 'them'} back at once"
+    )
+
+
+def _chunks(number: int) -> str:
+    return "1 chunk" if number == 1 else f"{number} chunks"
 
 
 def end_at_once() -> None:

@@ -119,9 +119,12 @@ class EvaluationOptions(RowOptions):
             UsageError: they do not make an evaluation.
         """
         from jobs.evaluation.asked import asked, read_spec, rows_or_share
+        from jobs.evaluation.rules import parse_rule
         from jobs.evaluation.scorer_syntax import parse_scorers
         from jobs.settings import Settings
 
+        for rule in self.gate or ():
+            parse_rule(rule, "--gate")  # called as it was typed; a specification has gate.rules
         given = {
             "inputs": self.inputs,
             "model": self.model,

@@ -7,6 +7,7 @@ as JSON lines or Parquet.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -160,4 +161,8 @@ def _check(
         )
     for column in spec.slices:
         if column not in columns:
-            raise InputError(f"no row of {name} has a column {column!r} to slice by; it has: {has}")
+            near = difflib.get_close_matches(column, columns, n=1)
+            hint = f"did you mean {near[0]}? It" if near else "it"
+            raise InputError(
+                f"no row of {name} has a column {column!r} to slice by; {hint} has: {has}"
+            )

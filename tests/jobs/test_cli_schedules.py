@@ -106,6 +106,7 @@ def test_a_model_that_is_a_path_is_made_absolute(
         (["--target", "nothing"], 65, "has a column 'nothing'"),
         (["--slice", "nothing"], 65, "has a column 'nothing' to slice by"),
         (["--scorer", "nothing"], 64, "'nothing', which is no scorer"),
+        (["--gate", "exact is 1"], 64, "Error: --gate is 'exact is 1', which is no rule"),
         (["--gate", "f1>=0.5"], 64, "about 'f1', which is no scorer of this evaluation"),
         (["--temperature", "-1"], 64, "temperature is -1"),
         (["--chunk-rows", "9999"], 64, "chunk_rows is 9999; it must be from 1 to 256"),

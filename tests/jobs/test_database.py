@@ -296,3 +296,13 @@ def test_text_that_no_database_takes_is_escaped(back: StoreUnderTest) -> None:
     assert back.store.fail_job(job.id, "broken", "row \0 of \udcff.jsonl")
     assert back.store.job(job.id).error_message == r"row \x00 of \udcff.jsonl"
     assert back.store.job(job.id).options["system"] == "Be brief.\0 é"
+
+
+@pytest.mark.quick
+def test_what_libpq_asks_on_a_line_of_its_own_is_left_out() -> None:
+    database = Database("postgresql://me:secret@127.0.0.1:1/d")
+    with pytest.raises(DatabaseUnavailable) as caught, database.read():
+        raise AssertionError("nobody listens there")
+    said = str(caught.value)
+    assert "refused; check that the server runs and PAGEMILL_DATABASE_URL is right" in said
+    assert "Is the server" not in said

@@ -146,6 +146,8 @@ def test_columns_that_are_not_there_are_named(deployment: Deployment, tmp_path: 
         describe(deployment, spec_of(rows, target="answer"))
     with pytest.raises(InputError, match="a column 'lang' to slice by; it has: target, topic"):
         describe(deployment, spec_of(rows, slices=["lang"]))
+    with pytest.raises(InputError, match="'tpic' to slice by; did you mean topic"):
+        describe(deployment, spec_of(rows, slices=["tpic"]))
 
 
 @pytest.mark.parametrize("write", [lines, table])

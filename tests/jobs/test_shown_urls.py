@@ -198,3 +198,17 @@ def test_no_url_that_any_job_of_an_evaluation_tells_is_shown(
     assert found["submit"] == {"notify": "https://hooks.example.com/***", "max_tokens": 4}
     assert found["scorers"][1] == spec["scorers"][1]
     assert json.dumps(spec) == before
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:@/d?host=/run/pg", "postgresql://me:@/d?host=/run/pg"),
+        ("postgresql://me:s@/d?host=%2Frun%2Fpg", "postgresql://me:***@/d?host=%2Frun%2Fpg"),
+        ("postgresql:///d?host=/home/~me/pg", "postgresql:///d?host=/home/~me/pg"),
+        ("postgresql:///d?host=a%40b", "postgresql:///d?host=***"),  # perhaps a password's end
+        ("postgresql:///d?host=/run&password=s", "postgresql:///d?host=/run&password=***"),
+    ],
+)
+def test_the_host_of_a_socket_is_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
