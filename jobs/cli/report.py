@@ -91,6 +91,12 @@ def report(
     with opened() as deployment:
         store, storage = deployment.store, deployment.storage
         found = gather(store, storage, evaluation, against, runs, examples)
+    if found.open:
+        have = "evaluation has" if found.open == 1 else "evaluations have"
+        note(
+            f"{found.open} {have} not ended yet of {found.name}, and the report is without; "
+            f"`pagemill eval list {found.name}` shows how far"
+        )
     if as_json:
         from jobs.report.shapes import report_json
 

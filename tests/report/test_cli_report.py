@@ -122,6 +122,22 @@ def test_an_older_run_is_reported_as_it_was_then(cli: CommandLine, made: MadeEva
     assert ids["newest"] not in [run["id"] for run in found["runs"]]
 
 
+def test_what_goes_on_is_told(cli: CommandLine, made: MadeEvaluations) -> None:
+    made.add("nightly", scores=[score("exact", 0.5)], rows=[a_row(0, "a", exact=1.0)])
+    assert "not ended" not in cli("report", "nightly", "--json")[1]
+    made.add("weekly", state=EvaluationState.ANSWERING)
+    assert "not ended" not in cli("report", "nightly", "--json")[1]
+    made.add("nightly", state=EvaluationState.ANSWERING)
+
+    out, err = cli("report", "nightly", "-o", "-")
+
+    assert err == (
+        "1 evaluation has not ended yet of nightly, and the report is without; "
+        "`pagemill eval list nightly` shows how far\n"
+    )
+    assert "1 of the series has not ended yet." in out
+
+
 def test_what_is_not_there_is_said(cli: CommandLine, made: MadeEvaluations) -> None:
     assert "no evaluation has ended yet" in cli("report", expect=66)[1]
     assert "there are none at all" in cli("report", "nightly", expect=66)[1]
