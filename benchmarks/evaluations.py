@@ -1,6 +1,6 @@
 """How long scoring, comparing and reporting an evaluation takes, and with how much memory.
 
-    python -m benchmarks.evaluations [--rows 200000] [--save]
+    python -m benchmarks.evaluations [--rows 1000000] [--save]
 
 Two evaluations of one series are run as a beat would, over a data set of questions with a number
 for an answer; the answers are not a model's but drawn, seven of ten right. Then each step is done
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jobs.settings import Settings
     from jobs.store import Store
 
-ROWS = 200_000
+ROWS = 1_000_000
 RUNS = 3
 STEPS = ("score", "compare", "report")
 SCORERS = ("exact", "numeric", "f1")
