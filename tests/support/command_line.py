@@ -24,11 +24,15 @@ from sqlalchemy import make_url
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from jobs import finalize
 from jobs.cli.app import app
 from jobs.database import Database
 from jobs.settings import Settings
 from jobs.storage import Storage
 from jobs.store import Store
+from tests.support.played_job import PlayedJob
+
+GOOD = [{"prompt": "one", "topic": "a"}, {"prompt": "two"}, {"prompt": "three"}]
 
 # To build all commands takes longer than to run most of them.
 _built_once = functools.cache(get_command)
@@ -108,3 +112,10 @@ def on_a_terminal(columns: int, *arguments: str) -> list[str]:
         os.close(theirs)
         os.close(ours)
     return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+
+
+def answer_all(cli: CommandLine, job_id: str, failing: set[int] | None = None) -> None:
+    """Play the worker until the job has ended."""
+    with cli.store() as store:
+        PlayedJob(store, cli.storage, job_id, failing or set()).finish_all()
+        finalize.drive(store, cli.storage, "worker")
