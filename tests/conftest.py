@@ -63,8 +63,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def _choose_examples(config: pytest.Config) -> None:
     """How properties are tried: a few examples in a quick run, and on a busy machine as well.
 
-    With `PAGEMILL_SAME_EXAMPLES=1` a test has the same ones in each run: whether a change may land
-    is no matter of luck. Other runs look for new ones.
+    With `PAGEMILL_TEST_SAME_EXAMPLES=1` a test has the same ones in each run: whether a change may
+    land is no matter of luck. Other runs look for new ones.
     """
     usual = settings()
     settings.register_profile(
@@ -72,7 +72,7 @@ def _choose_examples(config: pytest.Config) -> None:
         usual,
         max_examples=20 if _is_quick(config) else usual.max_examples,
         deadline=None,
-        derandomize=usual.derandomize or os.environ.get("PAGEMILL_SAME_EXAMPLES") == "1",
+        derandomize=usual.derandomize or os.environ.get("PAGEMILL_TEST_SAME_EXAMPLES") == "1",
         suppress_health_check=[*usual.suppress_health_check, HealthCheck.too_slow],
     )
     settings.load_profile("pagemill")
