@@ -23,7 +23,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nu
 help:
 	@echo "make demo         answer examples/support_tickets.jsonl with a small real model"
 	@echo "make docs         make a site of docs/ in build/docs"
-	@echo "make test         run every test (about 24 minutes on 2 cores)"
+	@echo "make test         run every test (about 20 minutes on 2 cores)"
 	@echo "make quick        run the quick tests (about a minute)"
 	@echo "make chaos        kill workers and engines 304 times, fuzz, soak (over an hour)"
 	@echo "make aot          compile all GPU kernels for six chips with three versions of Triton"
