@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,9 @@ from jobs.schema import EXTRA_KEYS, OUTPUT
 # probabilities can take megabytes a row, and many times that as objects.
 _MOST_ROWS, _MOST_BYTES = 256, 1 << 20
 _BLANKS = str.maketrans("\r\n", "  ")
+# Characters of UTF-8 that JSON takes as they are, and at which readers of lines may break one, as
+# `str.splitlines` does: next line, line separator, paragraph separator.
+_BREAKS = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
 
 
 def json_lines(table: pa.Table) -> Iterator[bytes]:
@@ -30,10 +34,20 @@ def json_lines(table: pa.Table) -> Iterator[bytes]:
         if expand:
             row[EXTRA_KEYS] = _json_object(row[EXTRA_KEYS])
         try:
-            yield orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+            yield json_line(row)
         except TypeError as error:  # nested deeper than orjson writes
             name = next((name for name, value in row.items() if not _fits(value)), "")
             raise _no_form(name, table.schema, error) from error
+
+
+def json_line(value: Any) -> bytes:
+    """A value as one line of JSON, whatever its reader takes for the end of a line.
+
+    Raises:
+        TypeError: it has no form in JSON.
+    """
+    line = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+    return _BREAKS.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), line)
 
 
 def rows_as_json(table: pa.Table) -> Iterator[dict[str, Any]]:

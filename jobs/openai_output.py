@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from jobs.errors import UsageError
-from jobs.json_rows import rows_as_json
+from jobs.json_rows import json_line, rows_as_json
 from jobs.kinds import JobKind, kind_of_job
 from jobs.records import JobRecord
 from jobs.schema import COMPLETION, EMBEDDINGS
@@ -56,7 +55,7 @@ def openai_lines(table: pa.Table, job: JobRecord, version: int) -> Iterator[byte
     created = int(job.created_at.timestamp())
     for row in rows_as_json(table.select(columns_for(job))):
         name = f"{job.id.removeprefix('job_')}-v{version}-{row['row_index']}"
-        yield orjson.dumps(_line(row, name, created), option=orjson.OPT_APPEND_NEWLINE)
+        yield json_line(_line(row, name, created))
 
 
 def _line(row: dict[str, Any], name: str, created: int) -> dict[str, Any]:

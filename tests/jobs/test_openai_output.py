@@ -229,6 +229,13 @@ def test_a_whole_token_after_a_torn_character_has_its_own_place(job: JobRecord) 
     assert offsets(job, pieces) == [0, 1, 2, 3, 4, 5, 6]
 
 
+def test_nothing_in_an_answer_ends_its_line_for_whoever_reads_lines(job: JobRecord) -> None:
+    text = "a\x85b\u2028c\u2029d"
+    (line,) = openai_lines(rows(replace(ANSWER, text=text)), job, 1)
+    assert len(line.decode().splitlines()) == 1
+    assert json.loads(line)["response"]["body"]["choices"][0]["message"]["content"] == text
+
+
 def test_a_row_without_an_answer_is_an_error(job: JobRecord) -> None:
     failed = RowResult(3, error=RowErrorInfo("prompt_too_long", "too long", None, "prompt"))
     bare = RowResult(4, error=RowErrorInfo("nan_logits", "no numbers", 9))

@@ -219,6 +219,16 @@ def test_extra_keys_with_line_breaks_end_no_row() -> None:
     assert [json.loads(line)["input"] for line in lines] == [json.loads(text) for text in texts]
 
 
+def test_nothing_in_a_row_ends_its_line_for_whoever_reads_lines() -> None:
+    breaks = "".join(c for c in map(chr, range(0x110000)) if len(f"a{c}b".splitlines()) > 1)
+    assert {"\n", "\x85", "\u2028", "\u2029"} <= set(breaks)
+    text = f"a{breaks}b\u0084\u2027é"  # and their neighbours
+    table = pa.table({"text": [text], "input": [json.dumps({text: text}, ensure_ascii=False)]})
+    (line,) = json_lines(table)
+    assert line.decode().splitlines() == [line.decode().removesuffix("\n")]
+    assert json.loads(line) == {"text": text, "input": {text: text}}
+
+
 @pytest.mark.parametrize("text", ["plain", "{broken", "12", '"x"'])
 def test_a_column_called_input_that_holds_other_text_is_text(text: str) -> None:
     assert as_json(input=pa.array([text]))["input"] == text
