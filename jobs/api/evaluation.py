@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from jobs.api.choosing import chosen_states
 from jobs.api.display import watching
 from jobs.api.evaluation_status import EvaluationStatus, evaluation_status
 from jobs.api.following import follow_to_end, waiting_for_jobs
 from jobs.api.opening import opened
-from jobs.errors import UsageError, WaitTimedOut
+from jobs.errors import WaitTimedOut
 from jobs.records.evaluations import ComparisonRecord, EvaluationState, ScoreRecord, Verdict
 from jobs.settings import Settings
 
@@ -72,15 +73,8 @@ class Evaluation:
         Examples:
             >>> newest = Evaluation.list("nightly", limit=1)[0]
         """
-        wanted = [state] if isinstance(state, str) else [*(state or ())]
-        for one in wanted:
-            if one not in [*EvaluationState]:
-                known = ", ".join(EvaluationState)
-                raise UsageError(f"there is no state {one!r}; it is one of {known}")
-        if limit < 1:
-            raise UsageError(f"limit is {limit}; it must be 1 or more")
+        states = chosen_states(EvaluationState, state, limit)
         with opened(settings) as deployment:
-            states = [EvaluationState(one) for one in wanted]
             found = deployment.store.list_evaluations(name, states, limit=limit)
             return [cls(evaluation.id, deployment.settings) for evaluation in found]
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
+from jobs.api.choosing import chosen_states
 from jobs.api.job import Job
 from jobs.api.opening import opened
-from jobs.errors import UsageError
 from jobs.settings import Settings
 from jobs.states import JobState
 
@@ -38,12 +38,7 @@ def list_jobs(
     from jobs.cli.deadline import parse_since
     from jobs.cli.deployment import model_name
 
-    wanted = [state] if isinstance(state, str) else list(state or ())
-    for one in wanted:
-        if one not in list(JobState):
-            raise UsageError(f"there is no state {one!r}; it is one of {', '.join(JobState)}")
-    if limit < 1:
-        raise UsageError(f"limit is {limit}; it must be 1 or more")
+    states = chosen_states(JobState, state, limit)
     with opened(settings) as deployment:
         now = deployment.store.now()
         if isinstance(since, timedelta):
@@ -51,7 +46,7 @@ def list_jobs(
         if isinstance(since, datetime):
             since = since.isoformat()
         found = deployment.store.list_jobs(
-            [JobState(one) for one in wanted],
+            states,
             limit,
             model=None if model is None else model_name(os.fspath(model)),
             name=name,
