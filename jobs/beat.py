@@ -18,6 +18,7 @@ from jobs.deletion import finish_deletions
 from jobs.errors import SettingsError
 from jobs.evaluation.background import EvaluationDriver
 from jobs.housekeeping import EVERY_SECONDS, keep_house
+from jobs.leaving import Leaving
 from jobs.notifications.delivering import Deliverer
 from jobs.periodic import Periodic
 from jobs.schedules.ticker import Ticker
@@ -34,10 +35,11 @@ PATIENCE_SECONDS = 2.0  # with a database that does not answer, when it is time 
 class Beat:
     """Mends leases and deadlines, finishes jobs, tells of their ends, and looks at the clock.
 
-    Merging can take minutes, so it has its own thread, which is the caller's: a signal handler
-    that raises ends it in the middle, and what is half written is removed.
+    Merging can take minutes, so it has its own thread, which is the caller's: a signal ends it in
+    the middle, and what is half written is removed; all of it may be done again by someone else.
 
     Args:
+        leaving: raises in the caller's thread when it is time to go.
         health: told after each round in which nothing failed.
         log_level, log_format: of the processes that it starts.
     """
@@ -47,6 +49,7 @@ class Beat:
         settings: Settings,
         store: Store,
         storage: Storage,
+        leaving: Leaving,
         health: HealthFile | None = None,
         *,
         log_level: str = "info",
@@ -55,9 +58,10 @@ class Beat:
         self._owner = f"beat:{socket.gethostname()}:{os.getpid()}"
         self._store = store.acting_as(self._owner)
         self._storage = storage
+        self._leaving = leaving
         self._health = health
         self._tender = Periodic("beat", settings.sweep_seconds, self.tend)
-        self._finisher = Periodic("finisher", settings.sweep_seconds, self.finish)
+        self._finisher = Periodic("finisher", settings.sweep_seconds, self._finish)
         self._housekeeping = Periodic("housekeeping", EVERY_SECONDS, self.keep_house)
         self._evaluations = EvaluationDriver(
             settings, self._store, log_level=log_level, log_format=log_format
@@ -68,7 +72,11 @@ class Beat:
         self._teller = Periodic("notifications", settings.sweep_seconds, deliverer.deliver_due)
 
     def run(self) -> None:
-        """Work until an exception is raised in this thread, as by a signal handler."""
+        """Work until it is time to go.
+
+        Raises:
+            ToldToLeave: it is.
+        """
         log.info("%s: looking after the jobs, every %g s", self._owner, self._tender.seconds)
         self._tender.start()
         self._ticker.start()
@@ -78,11 +86,20 @@ class Beat:
         try:
             self._finisher.run()
         finally:
-            self._tender.stop(PATIENCE_SECONDS)
-            self._ticker.stop(PATIENCE_SECONDS)
-            self._housekeeping.stop(PATIENCE_SECONDS)
-            self._evaluations.stop(PATIENCE_SECONDS)
-            self._teller.stop(PATIENCE_SECONDS)
+            self._stop(0.0)  # all of them, before any is waited for
+            self._stop(PATIENCE_SECONDS)
+
+    def _stop(self, patience: float) -> None:
+        until = time.monotonic() + patience
+        threads = (self._tender, self._ticker, self._housekeeping, self._teller, self._evaluations)
+        for thread in threads:
+            thread.stop(max(0.0, until - time.monotonic()))
+
+    def _finish(self) -> None:
+        try:
+            self.finish()
+        finally:
+            self._leaving.check()
 
     def tend(self) -> None:
         """One round of everything that is quick."""

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import re
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,7 +97,7 @@ class Database:
         Raises:
             DatabaseError: the database cannot be reached, or stayed locked, …
         """
-        with self._errors_in_words(), self.engine.begin() as connection:
+        with self._errors_in_words(), _interruptions_first(), self.engine.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -106,7 +107,7 @@ class Database:
         Raises:
             DatabaseError: the database cannot be reached, …
         """
-        with self._errors_in_words(), self.engine.connect() as connection:
+        with self._errors_in_words(), _interruptions_first(), self.engine.connect() as connection:
             if self.engine.dialect.name == "sqlite":
                 connection = connection.execution_options(sqlite_begin="BEGIN")
             else:
@@ -130,7 +131,7 @@ class Database:
         patience = Patience()
         while True:
             try:
-                with self.engine.begin() as connection:
+                with _interruptions_first(), self.engine.begin() as connection:
                     return work(connection)
             except SQLAlchemyError as error:
                 wait = patience.after(error)
@@ -238,6 +239,25 @@ def upgrade(url: str, on_wait: Tell | None = None) -> None:
         database.close()
 
 
+@contextlib.contextmanager
+def _interruptions_first() -> Iterator[None]:
+    """Let what a signal raised in the block come out of it, though an error took its place.
+
+    It may have come in the midst of a statement. Then the driver refuses to end the transaction,
+    and whoever takes that error for one of the database, and tries again, would never leave.
+    """
+    handled = sys.exception()  # not of the block, as of one that cleans up after an interruption
+    try:
+        yield
+    except Exception as error:
+        behind = error.__context__
+        while behind is not None and behind is not handled:
+            if isinstance(behind, (KeyboardInterrupt, SystemExit)):
+                raise behind from None
+            behind = behind.__context__
+        raise
+
+
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
         return _prepared(
@@ -270,6 +290,7 @@ def _prepared(engine: Engine) -> Engine:
     """With what every connection to SQLite needs."""
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
+    event.listen(engine, "invalidate", _end_sqlite)
     return engine
 
 
@@ -282,6 +303,12 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     options = connection.get_execution_options()
     connection.exec_driver_sql(options.get("sqlite_begin", "BEGIN IMMEDIATE"))
+
+
+def _end_sqlite(connection: sqlite3.Connection, _record: Any, _error: Any) -> None:
+    """Of a connection that was interrupted: after it is closed, it would keep its locks for as long
+    as there are cursors, and a traceback in a notebook keeps those until the next one."""
+    connection.rollback()
 
 
 def _make_folder(url: URL) -> None:

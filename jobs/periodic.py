@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from jobs.waiting import in_pieces
+
 log = logging.getLogger("pagemill.periodic")
 
 REPEAT_SECONDS = 30.0  # how often an error that stays the same is logged again
@@ -68,7 +70,7 @@ class Periodic:
                 self._failed(error)
             else:
                 self._succeeded()
-            self._wake.wait(self.seconds)
+            in_pieces(self._wake.wait, self.seconds)
             self._wake.clear()
 
     def _succeeded(self) -> None:

@@ -11,6 +11,7 @@ from jobs.database import Database
 from jobs.errors import DatabaseError, DatabaseUnavailable, StorageUnavailable
 from jobs.storage import Storage
 from jobs.store import Store
+from jobs.waiting import in_pieces
 from worker.app import Consumer, stop_consuming
 from worker.engine_process import EngineProcess
 from worker.errors import WorkerError
@@ -161,7 +162,7 @@ def _consume(worker: Worker, leave: Leave) -> None:
                 "messages are not taken any more; chunks are taken from the database until this "
                 "worker is started again", extra={"event": "consumer_lost"},
             )  # fmt: skip
-            worker.draining.wait()
+            in_pieces(worker.draining.wait)
         slots.join()
     finally:
         for thread in (sweeper, waker, leave):  # it watches whether the others can be stopped

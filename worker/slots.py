@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from jobs.waiting import in_pieces
+
 
 class Slots:
     """Places for chunks.
@@ -60,7 +62,7 @@ class Slots:
     def join(self) -> None:
         """Wait until no chunk runs in a thread of its own."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._aside)
+            in_pieces(lambda seconds: self._changed.wait_for(lambda: not self._aside, seconds))
 
     def _run_thread(self) -> None:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -74,18 +73,14 @@ def _check(path: Path | None) -> None:
 
 def _run(path: Path | None, log_level: str, log_format: str) -> None:
     from jobs.beat import Beat, HealthFile
+    from jobs.leaving import Leaving
 
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGINT, _leave)
+    leaving = Leaving()
+    leaving.on(signal.SIGTERM, signal.SIGINT)
     with opened(create=True) as deployment:
         settings = deployment.settings
         health = None if path is None else HealthFile(path, settings.sweep_seconds)
         Beat(
-            settings, deployment.store, deployment.storage, health,
+            settings, deployment.store, deployment.storage, leaving, health,
             log_level=log_level, log_format=log_format,
         ).run()  # fmt: skip
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """Raised in the midst of whatever is done: all of it may be done again by someone else."""
-    raise SystemExit(0)

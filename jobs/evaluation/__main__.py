@@ -11,9 +11,8 @@ import os
 import signal
 import socket
 import sys
-from types import FrameType
 
-from jobs.evaluation.leaving import ToldToLeave
+from jobs.leaving import Leaving
 
 NICE = 10
 
@@ -27,7 +26,8 @@ def main(arguments: list[str]) -> int:
 
     level, form = arguments or ("info", "text")
     configure_logging("evaluation", as_json=form == "json", level=level)
-    signal.signal(signal.SIGTERM, _leave)
+    leaving = Leaving()
+    leaving.on(signal.SIGTERM)
     with contextlib.suppress(OSError):
         os.nice(NICE)
     owner = f"evaluation:{socket.gethostname()}:{os.getpid()}"
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
         with opened() as deployment:
             store = deployment.store.acting_as(owner)
             while drive(store, deployment.storage, deployment.settings, owner, lost=_give_up):
-                pass
+                leaving.check()
     except JobsError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
@@ -45,10 +45,6 @@ def main(arguments: list[str]) -> int:
 def _give_up() -> None:
     """Leave a scorer that may never end; what else is due is done by the next process."""
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise ToldToLeave(0)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from jobs.beat import Beat
 from jobs.database import Database
+from jobs.leaving import Leaving
 from jobs.records import WorkerStatus
 from jobs.settings import Settings
 from jobs.shown_urls import shown_webhook
@@ -27,6 +28,7 @@ from jobs.storage import Storage
 from jobs.store import Store
 from jobs.tables import workers
 from tests.support.deployment import Deployment, wait_for
+from tests.support.job_store import StoreUnderTest
 from tests.support.played_evaluation import ROWS, Answering
 from tests.support.played_job import MODEL, PlayedJob, Window, add_job
 from tests.support.postgres import create_database, drop_database, nobody_let_in
@@ -200,6 +202,21 @@ def test_a_signal_ends_it_at_once(deployment, number):
         assert "Traceback" not in beat.logged()
 
 
+def test_a_signal_ends_it_while_the_database_does_not_answer(
+    deployment: Deployment, postgresql_back: StoreUnderTest
+) -> None:
+    """Each of its threads waits for a statement, and is not waited for."""
+    database = postgresql_back.database
+    deployment.env["PAGEMILL_DATABASE_URL"] = database.url.render_as_string(hide_password=False)
+    with beating(deployment) as beat:
+        beat.until_logged("looking after the jobs")
+        with database.begin() as connection:
+            connection.execute(text("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE"))
+            time.sleep(1)
+            assert beat.end() == 0
+    assert "Error" not in beat.logged()
+
+
 def test_a_database_that_is_away_is_waited_for(deployment):
     """PostgreSQL lets nobody in for a while, and cuts who is in; then it does its work again."""
     url = create_database()
@@ -276,5 +293,5 @@ def test_workers_that_left_long_ago_are_forgotten(deployment, store, storage):
         gone = workers.c.id == "gone:2:bb"
         connection.execute(update(workers).where(gone).values(seen_at=long_ago))
     database.close()
-    Beat(Settings.from_env(deployment.env), store, storage).keep_house()
+    Beat(Settings.from_env(deployment.env), store, storage, Leaving()).keep_house()
     assert [worker.id for worker in store.workers(all=True)] == ["here:1:aa"]

@@ -16,6 +16,7 @@ from jobs.beat import Beat
 from jobs.deletion import delete_jobs, finish_deletions
 from jobs.errors import JobNotFound, StateConflict, StorageError
 from jobs.finalize import drive
+from jobs.leaving import Leaving
 from jobs.records import Counts
 from jobs.settings import Settings
 from jobs.storage import Storage
@@ -149,7 +150,7 @@ def test_a_sweep_finishes_what_was_killed(
     with pytest.raises(JobNotFound):
         back.store.job(ended.id)
     assert storage.job(ended.id).path.exists()
-    Beat(Settings.from_env({}), back.store, storage).finish()
+    Beat(Settings.from_env({}), back.store, storage, Leaving()).finish()
     nothing_is_left(back, ended)
 
 

@@ -13,6 +13,7 @@ import pytest
 from jobs import actor
 from jobs.beat import Beat
 from jobs.errors import JobNotFound, StateConflict
+from jobs.leaving import Leaving
 from jobs.records import Counts
 from jobs.settings import Settings
 from jobs.storage import Storage
@@ -130,7 +131,7 @@ def test_the_start_of_an_id_is_enough_while_the_job_is_there(back: StoreUnderTes
 def test_a_beat_acts_in_its_own_name(store: Store, tmp_path: Path) -> None:
     back = StoreUnderTest(store._database)
     job = back.add((1,), deadline_at=datetime(2020, 1, 1, tzinfo=UTC))
-    Beat(Settings.from_env({}), store, Storage(str(tmp_path))).tend()
+    Beat(Settings.from_env({}), store, Storage(str(tmp_path)), Leaving()).tend()
     passed = store.events(job.id)[1]
     assert passed.event == "deadline_passed"
     assert re.fullmatch(r"beat:.+:\d+", passed.actor)

@@ -14,6 +14,7 @@ import pytest
 from jobs.beat import Beat
 from jobs.errors import JobNotFound, SettingsError
 from jobs.housekeeping import delete_old, keep_house
+from jobs.leaving import Leaving
 from jobs.orphans import SAFE_AGE_SECONDS, orphans, remove_orphan
 from jobs.settings import Settings
 from jobs.storage import Storage
@@ -97,7 +98,7 @@ def test_a_job_that_is_retried_in_the_meantime_stays(back: StoreUnderTest) -> No
 def test_a_beat_does_it(back: StoreUnderTest, storage: Storage) -> None:
     job_id = ended(back, 100)
     settings = Settings.from_env({"PAGEMILL_RETENTION": "90s"})
-    Beat(settings, back.store, storage).keep_house()
+    Beat(settings, back.store, storage, Leaving()).keep_house()
     assert back.store.list_jobs() == []
     assert back.store.events(job_id)[-1].actor.startswith("beat:")
 

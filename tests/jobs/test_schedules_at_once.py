@@ -46,7 +46,11 @@ def beating(back: StoreUnderTest, home: Path, sweep_seconds: float) -> Iterator[
         yield
     finally:
         beat.terminate()
-        beat.wait(timeout=120)
+        try:
+            beat.wait(timeout=120)
+        finally:
+            beat.kill()  # else it would do the work of all tests after this one
+            beat.wait()
 
 
 def tickers(back: StoreUnderTest) -> Executor:

@@ -20,10 +20,10 @@ from typing import Any, Self
 
 from jobs.errors import UsageError
 from jobs.evaluation.fields import a_number, an_object
-from jobs.evaluation.leaving import ToldToLeave
 from jobs.evaluation.rows import Score, ScoredRow, brief, missing
 from jobs.evaluation.scorers.apart import Apart
 from jobs.evaluation.scorers.base import RowScorer
+from jobs.leaving import ToldToLeave
 
 GROUP = "pagemill.scorers"
 LEAST_SECONDS, MOST_SECONDS = 0.01, 86_400.0  # that a row may be allowed

@@ -18,19 +18,19 @@ import psutil
 import pytest
 
 from jobs.errors import UsageError
-from jobs.evaluation.leaving import ToldToLeave
 from jobs.evaluation.rows import Score
 from jobs.evaluation.scorer_syntax import parse_scorers
 from jobs.evaluation.scorers import apart as apart_module
 from jobs.evaluation.scorers.apart import row_of_line, row_to_line
 from jobs.evaluation.scorers.plugins import Python
 from jobs.evaluation.spec import ScorerSpec
+from jobs.leaving import ToldToLeave
 from tests.support.scored_rows import row, scorer
 
 CODE = """
 import os, subprocess, sys, time
 
-from jobs.evaluation.leaving import ToldToLeave
+from jobs.leaving import ToldToLeave
 from jobs.evaluation.rows import Score
 
 limit = 5

@@ -1,0 +1,43 @@
+"""A process that works in rounds, and is told to leave by a signal."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+
+class ToldToLeave(SystemExit):
+    """This process is to end; a function of somebody's that exits wants nothing of the kind."""
+
+
+class Leaving:
+    """Ends what is going on, in the midst of it, when a signal comes.
+
+    What a handler raises can be lost: a finalizer swallows it, an error in putting things in order
+    takes its place, somebody's function catches all there is. So whoever works in rounds calls
+    `check` between them.
+
+    Attributes:
+        told: whether a signal came.
+    """
+
+    def __init__(self) -> None:
+        self.told = False
+
+    def on(self, *numbers: signal.Signals) -> None:
+        """Leave at these signals."""
+        for number in numbers:
+            signal.signal(number, self._signalled)
+
+    def check(self) -> None:
+        """Leave now, if a signal came.
+
+        Raises:
+            ToldToLeave: one did.
+        """
+        if self.told:
+            raise ToldToLeave(0)
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        self.told = True
+        raise ToldToLeave(0)
