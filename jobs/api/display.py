@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jobs.api.opening import log
 
 if TYPE_CHECKING:
-    from jobs.cli.watching import Display
+    from jobs.cli.progress import Display
     from jobs.records import JobProgress
 
 _BAR_WIDTH = 30
@@ -34,7 +34,7 @@ def watching(progress: bool) -> Iterator[Watcher]:
     """A bar on stderr in terminals and notebooks; nothing where nobody looks."""
     from rich.console import Console
 
-    from jobs.cli.watching import progress_display
+    from jobs.cli.progress import progress_display
 
     if progress and Console().is_jupyter:
         bar = _NotebookBar()
@@ -57,14 +57,14 @@ class _NotebookBar:
     """
 
     def __init__(self) -> None:
-        from jobs.cli.watching import Pace, Speed
+        from jobs.cli.progress import Pace, Speed
 
         self._speed, self._pace = Speed(), Pace()
         self._said = ""
 
     def show(self, progress: JobProgress) -> None:
         from jobs.cli.console import visible
-        from jobs.cli.watching import progress_line
+        from jobs.cli.progress import progress_line
 
         bar = _drawn(progress.counts.rows, progress.job.total_rows)
         pace = self._speed.of(progress), self._pace.left(progress)

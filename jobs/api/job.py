@@ -125,7 +125,8 @@ class Job:
         Raises:
             WaitTimedOut: the job has not ended within the timeout; it goes on.
         """
-        from jobs.cli.watching import follow, telling_why_it_waits
+        from jobs.cli.watching import follow
+        from jobs.cli.why_it_waits import telling_why_it_waits
 
         with opened(self._settings) as deployment:
             with watching(progress) as watcher:
@@ -246,7 +247,7 @@ class Job:
         return status_of(deployment.store.progress(self.id), deployment.storage)
 
     def _why(self, deployment: Deployment) -> str:
-        from jobs.cli.watching import why_it_waits
+        from jobs.cli.why_it_waits import why_it_waits
 
         progress = deployment.store.progress(self.id)
         return why_it_waits(deployment, progress) or "it goes on"

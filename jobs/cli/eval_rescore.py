@@ -12,8 +12,8 @@ from jobs.cli.evaluating import waiting, within
 from jobs.cli.evaluation_end import end_as_its_gate
 from jobs.cli.evaluation_options import EvaluationId
 from jobs.cli.options import Json
+from jobs.cli.progress import progress_display
 from jobs.cli.wait import TIMED_OUT
-from jobs.cli.watching import progress_display
 from jobs.ctrl_c import INTERRUPTED
 
 if TYPE_CHECKING:

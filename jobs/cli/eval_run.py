@@ -12,8 +12,8 @@ from jobs.cli.evaluating import goes_on, with_worker
 from jobs.cli.evaluation_end import end_with
 from jobs.cli.evaluation_options import EvaluationOptions
 from jobs.cli.options import EngineOptions, Json, with_groups
+from jobs.cli.progress import progress_display
 from jobs.cli.supervising import WorkerLeft
-from jobs.cli.watching import progress_display
 
 
 @with_groups

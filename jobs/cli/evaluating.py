@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING
 
 from jobs.cli.console import detached, note
 from jobs.cli.deployment import Deployment, tell_of_wait
-from jobs.cli.watching import (
-    AWAY_SECONDS,
-    PATIENCE_SECONDS,
-    POLL_SECONDS,
-    Display,
-    follow,
-    telling_why_it_waits,
-)
+from jobs.cli.progress import Display
+from jobs.cli.watching import AWAY_SECONDS, POLL_SECONDS, follow
+from jobs.cli.why_it_waits import PATIENCE_SECONDS, telling_why_it_waits
 from jobs.errors import DatabaseUnavailable, JobNotFound, StateConflict
 from jobs.records.evaluations import EvaluationState, Verdict
 

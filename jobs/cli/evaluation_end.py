@@ -12,8 +12,8 @@ from jobs.cli.console import note
 from jobs.cli.deployment import Deployment
 from jobs.cli.evaluating import Answer, exit_code, follow_evaluation, goes_on
 from jobs.cli.evaluation_tables import note_summary, show_results, whole_json
+from jobs.cli.progress import Display, progress_display
 from jobs.cli.wait import TIMED_OUT
-from jobs.cli.watching import Display, progress_display
 from jobs.ctrl_c import INTERRUPTED
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from jobs.cli.console import (
 )
 from jobs.cli.deployment import Deployment
 from jobs.cli.device_use import device_sentence
+from jobs.cli.progress import Display, Pace, Speed, progress_display
 from jobs.cli.shapes import cached_share, free_slot, shown_state, unanswered
-from jobs.cli.watching import Display, Pace, Speed, progress_display
 from jobs.cli.workers import PANEL_COLUMNS, workers_table
 from jobs.errors import DatabaseUnavailable
 from jobs.states import JobState

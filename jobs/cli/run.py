@@ -14,12 +14,13 @@ from jobs.cli.answers import columns_of, shown_answer
 from jobs.cli.console import console, note, one_line, table
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import EngineOptions, SubmitOptions, with_groups
+from jobs.cli.progress import Display, progress_display
 from jobs.cli.results import write_rows
 from jobs.cli.shapes import exit_code, output_path, summary
 from jobs.cli.submitting import submit_job
 from jobs.cli.supervising import Interruptions, Supervisor
 from jobs.cli.target import Target, chosen_target
-from jobs.cli.watching import Display, progress_display, telling_of_slot
+from jobs.cli.why_it_waits import telling_of_slot
 from jobs.cli.worker import worker_command
 from jobs.cli.worker_process import WorkerProcess
 from jobs.errors import StorageError, UsageError

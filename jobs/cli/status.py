@@ -13,13 +13,10 @@ from jobs.cli.device_use import device_use
 from jobs.cli.notifications import fate
 from jobs.cli.options import JobId, Json
 from jobs.cli.panel import panel_display
+from jobs.cli.progress import Display
 from jobs.cli.shapes import cached_share, free_slot, output_path, progress_json, shown_state
-from jobs.cli.watching import (
-    Display,
-    follow,
-    no_worker,
-    telling_why_it_waits,
-)
+from jobs.cli.watching import follow
+from jobs.cli.why_it_waits import no_worker, telling_why_it_waits
 from jobs.ctrl_c import INTERRUPTED
 from jobs.shown_urls import shown_webhook
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from jobs.cli.deployment import Deployment
-from jobs.cli.watching import POLL_SECONDS, Display, Watched
+from jobs.cli.progress import Display
+from jobs.cli.watching import POLL_SECONDS, Watched
 from jobs.cli.worker import worker_hint
 from jobs.cli.worker_process import WorkerProcess
 from jobs.errors import DatabaseUnavailable

@@ -13,7 +13,9 @@ from jobs.cli.answers import columns_of, shown_answer
 from jobs.cli.console import detached, note, one_line, plural, say
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import JobId, Json
-from jobs.cli.watching import Display, follow, telling_why_it_waits
+from jobs.cli.progress import Display
+from jobs.cli.watching import follow
+from jobs.cli.why_it_waits import telling_why_it_waits
 from jobs.ctrl_c import INTERRUPTED
 from jobs.errors import DatabaseUnavailable, StorageUnavailable
 from jobs.kinds import kind_of_job

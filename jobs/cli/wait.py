@@ -9,8 +9,10 @@ import typer
 from jobs.cli.console import detached, note
 from jobs.cli.deployment import Deployment, opened
 from jobs.cli.options import JobId, Json
+from jobs.cli.progress import progress_display
 from jobs.cli.shapes import exit_code, print_status, summary
-from jobs.cli.watching import follow, progress_display, telling_why_it_waits, why_it_waits
+from jobs.cli.watching import follow
+from jobs.cli.why_it_waits import telling_why_it_waits, why_it_waits
 from jobs.ctrl_c import INTERRUPTED
 from jobs.errors import DatabaseUnavailable
 

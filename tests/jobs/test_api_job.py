@@ -205,7 +205,7 @@ def test_what_is_told_in_a_notebook_has_a_line_of_its_own(
         """What a notebook is known by."""
 
     monkeypatch.setattr("builtins.get_ipython", ZMQInteractiveShell, raising=False)
-    monkeypatch.setattr("jobs.cli.watching.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("jobs.cli.why_it_waits.PATIENCE_SECONDS", 0.3)
     caplog.clear()
     with pytest.raises(WaitTimedOut):
         job.wait(timeout=1)

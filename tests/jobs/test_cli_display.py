@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from jobs import finalize
-from jobs.cli import watching
 from jobs.cli.console import duration, visible
 from jobs.cli.device_use import device_use
+from jobs.cli.progress import Speed, progress_display, progress_line
 from jobs.cli.shapes import summary
-from jobs.cli.watching import Speed, progress_line
 from jobs.records import Counts, DeviceTime, JobProgress, JobRecord
 from jobs.states import JobState
 from tests.support.command_line import CommandLine, on_a_terminal
@@ -79,10 +78,10 @@ def test_progress_ends_with_the_time_left_or_with_what_a_start_is_at() -> None:
 def test_lines_tell_of_a_start_and_then_of_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watching, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr("jobs.cli.progress.LINE_SECONDS", 0.0)
     queued = progress(Counts(), state=JobState.QUEUED)
 
-    with watching.progress_display() as display:
+    with progress_display() as display:
         for step in ("loading torch", "loading torch", "loading weights 9%"):
             display(dataclasses.replace(queued, starting=step))
         display(progress(Counts(4), 10))

@@ -231,7 +231,7 @@ def test_wait_gives_up_in_time(cli: CommandLine, played: PlayedEvaluations) -> N
 def test_wait_tells_what_keeps_the_workers_busy(
     cli: CommandLine, played: PlayedEvaluations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.cli.watching.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("jobs.cli.why_it_waits.PATIENCE_SECONDS", 0.0)
     long = cli.submit({"prompt": "a"})
     played.store.register_worker("host:1:a", MODEL, 1, "0.1.0", WorkerStatus("ready"))
     assert played.store.claim_chunk("host:1:a", MODEL) is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.cli import watching
+from jobs.cli import why_it_waits
 from jobs.errors import DatabaseUnavailable
 from jobs.store import Store
 from tests.support import postgres
@@ -107,7 +107,7 @@ def failing_at_first(monkeypatch, method, times):
 @pytest.mark.parametrize("command", ["wait", "status"])
 def test_a_database_that_is_away_when_it_is_asked_who_lives(cli, monkeypatch, command, times):
     job = cli.submit({"prompt": "a"})
-    monkeypatch.setattr(watching, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(why_it_waits, "PATIENCE_SECONDS", 0.0)
     failing_at_first(monkeypatch, "workers", times)
     if command == "wait":
         _, err = cli("wait", job, "--timeout", "1", expect=124)

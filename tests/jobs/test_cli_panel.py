@@ -24,7 +24,7 @@ import pytest
 from jobs import finalize
 from jobs.cli.console import console
 from jobs.cli.panel import panel
-from jobs.cli.watching import Pace, progress_line
+from jobs.cli.progress import Pace, progress_line
 from jobs.records import (
     Counts,
     DeviceTime,

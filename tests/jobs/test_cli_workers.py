@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs import finalize
-from jobs.cli import watching
+from jobs.cli import why_it_waits
 from jobs.records import WorkerStatus
 from tests.support.command_line import CommandLine, on_a_terminal
 from tests.support.played_job import PlayedJob
@@ -193,7 +193,7 @@ def test_a_job_that_has_ended_needs_no_worker(cli: CommandLine) -> None:
 def test_wait_tells_once_that_nobody_serves_the_job(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, patience: float
 ) -> None:
-    monkeypatch.setattr(watching, "PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(why_it_waits, "PATIENCE_SECONDS", patience)
     job_id = cli.submit({"prompt": "a"})
 
     _, err = cli("wait", job_id, "--timeout", "0.8", expect=124)
@@ -206,7 +206,7 @@ def test_wait_tells_once_that_nobody_serves_the_job(
 def test_wait_is_silent_where_a_worker_is(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(why_it_waits, "PATIENCE_SECONDS", 0.0)
     job_id = cli.submit({"prompt": "a"})
     start(cli, "host:1:a")
 
@@ -242,7 +242,7 @@ def test_status_tells_what_keeps_the_workers_busy(cli: CommandLine) -> None:
 def test_wait_tells_once_what_keeps_the_workers_busy(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, patience: float
 ) -> None:
-    monkeypatch.setattr(watching, "PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(why_it_waits, "PATIENCE_SECONDS", patience)
     long, waits = busy_with_another(cli)
 
     _, err = cli("wait", waits, "--timeout", "0.8", expect=124)
