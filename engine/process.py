@@ -54,10 +54,10 @@ _STARTED = time.monotonic()
 
 def main(read_fd: int, write_fd: int) -> int:
     """Serve one worker until it closes the pipe. Returns the exit status."""
-    # A terminal's Ctrl-C and a service manager's SIGTERM reach the whole process group; the
-    # worker decides what becomes of the rows, and then closes the pipe.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # A terminal's Ctrl-C, its end, and a service manager's SIGTERM reach the whole process group;
+    # the worker decides what becomes of the rows, and then closes the pipe.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     prepare_triton()
     inbox = _Inbox(Connection(read_fd, writable=False))
     writer = Connection(write_fd, readable=False)

@@ -8,13 +8,15 @@ import signal
 import sys
 
 from jobs.ctrl_c import INTERRUPTED, while_loading
+from jobs.leaving import hang_up
 
 
 def main() -> None:
     _open_what_is_closed()
     _escape_what_has_no_letter()
-    # SIGTERM ends a command as Ctrl-C does: what it had begun to write is removed.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # They end a command as Ctrl-C does: what it had begun to write is removed.
+    for number in (signal.SIGTERM, *hang_up()):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         with while_loading():
             from jobs.cli.app import app

@@ -6,6 +6,14 @@ import signal
 from types import FrameType
 
 
+def hang_up() -> tuple[signal.Signals, ...]:
+    """SIGHUP, as of a terminal that was closed, to be heeded as SIGTERM is.
+
+    Nothing where it is ignored, as under `nohup`: there it stays so.
+    """
+    return () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+
+
 class ToldToLeave(SystemExit):
     """This process is to end; a function of somebody's that exits wants nothing of the kind."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from jobs.errors import DatabaseUnavailable
+from jobs.leaving import hang_up
 from jobs.periodic import Periodic
 from worker.runtime import Worker
 
@@ -26,8 +27,8 @@ HANDING_BACK_SECONDS = 60.0
 class Leave:
     """Decides when the worker goes, and how.
 
-    The first SIGTERM or Ctrl-C drains: chunks that are being worked on are finished, no other
-    is begun. The second hands them back at once; finished rows are in the spool, and whoever
+    The first SIGTERM, SIGHUP or Ctrl-C drains: chunks that are being worked on are finished, no
+    other is begun. The second hands them back at once; finished rows are in the spool, and whoever
     claims the chunks next computes only the rest. A worker that drains and has not reached its
     database for the length of a lease hands back, too: what it held is no longer its own.
 
@@ -68,8 +69,8 @@ class Leave:
         self._asker.stop(patience=0.0)  # a database that hangs keeps it
 
     def on_signals(self) -> None:
-        signal.signal(signal.SIGTERM, self._signalled)
-        signal.signal(signal.SIGINT, self._signalled)
+        for number in (signal.SIGTERM, signal.SIGINT, *hang_up()):
+            signal.signal(number, self._signalled)
 
     def look(self) -> None:
         """Leave when there is no reason to stay; called a few times a second."""

@@ -27,7 +27,9 @@ STACK_BYTES = 8 << 20
 
 def main(read_fd: int, write_fd: int) -> int:
     """Try grammars until the engine closes the pipe. Returns the exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # As the engine does: they reach the whole process group, and a row would be blamed for its end.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (COMPILE_BYTES, COMPILE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.stack_size(STACK_BYTES)

@@ -73,10 +73,10 @@ def _check(path: Path | None) -> None:
 
 def _run(path: Path | None, log_level: str, log_format: str) -> None:
     from jobs.beat import Beat, HealthFile
-    from jobs.leaving import Leaving
+    from jobs.leaving import Leaving, hang_up
 
     leaving = Leaving()
-    leaving.on(signal.SIGTERM, signal.SIGINT)
+    leaving.on(signal.SIGTERM, signal.SIGINT, *hang_up())
     with opened(create=True) as deployment:
         settings = deployment.settings
         health = None if path is None else HealthFile(path, settings.sweep_seconds)

@@ -18,6 +18,7 @@ from jobs.cli.watching import POLL_SECONDS, Watched
 from jobs.cli.worker import worker_hint
 from jobs.cli.worker_process import WorkerProcess
 from jobs.errors import DatabaseUnavailable
+from jobs.leaving import hang_up
 from jobs.states import JobState
 from jobs.workers import worker_id_prefix
 
@@ -40,7 +41,7 @@ class WorkerLeft(typer.Exit):
 
 
 class Interruptions:
-    """Counts Ctrl-C and SIGTERM while it is entered; the rest of us goes on."""
+    """Counts Ctrl-C, SIGTERM and SIGHUP while it is entered; the rest of us goes on."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -51,7 +52,8 @@ class Interruptions:
         if threading.current_thread() is not threading.main_thread():
             yield  # signals are not for us
             return
-        before = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        numbers = (signal.SIGINT, signal.SIGTERM, *hang_up())
+        before = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             yield
         finally:

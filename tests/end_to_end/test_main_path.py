@@ -166,7 +166,11 @@ def test_a_job_without_any_worker_can_be_cancelled(deployment, tiny_model):
 
 @pytest.mark.parametrize(
     ("deployment", "number"),
-    [*((backend, signal.SIGTERM) for backend in OPPOSITES), (OPPOSITES[0], signal.SIGINT)],
+    [
+        *((backend, signal.SIGTERM) for backend in OPPOSITES),
+        (OPPOSITES[0], signal.SIGINT),
+        (OPPOSITES[0], signal.SIGHUP),
+    ],
     indirect=["deployment"],
 )
 def test_the_first_signal_drains(deployment, tiny_model, number):

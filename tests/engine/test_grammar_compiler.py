@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -126,6 +127,15 @@ def test_a_grammar_of_ten_megabytes_is_refused_at_once() -> None:
     assert caught.value.code == "grammar_too_large"
     assert caught.value.field == "response_format"
     assert GrammarSpec(GrammarKind.REGEX, "a" * MAX_GRAMMAR_BYTES)
+
+
+def test_the_trial_ignores_the_signals_of_its_group(trial: TrialProcess) -> None:
+    """A service manager sends its SIGTERM to all processes, of which this one compiles a row's."""
+    assert isinstance(trial.run(regex("ab")), str)
+    assert trial._process is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        trial._process.send_signal(number)
+    assert isinstance(trial.run(regex("cd")), str)
 
 
 def hanging(seconds: float) -> TrialProcess:

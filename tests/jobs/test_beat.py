@@ -191,7 +191,7 @@ def test_a_schedule_is_evaluated(deployment, store, storage):
     database.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_at_once(deployment, number):
     """Even though the next round would be an hour away."""
     with beating(deployment, PAGEMILL_SWEEP_SECONDS="3600") as beat:

@@ -197,7 +197,9 @@ def test_a_database_that_cannot_be_asked_is_told_of_and_no_reason_to_fail(
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "term"]
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=["ctrl-c", "term", "hang-up"],
 )
 def test_interrupted_it_leaves_nothing_and_nobody(
     cli: CommandLine, tmp_path: Path, temporary: Path, number: int, code: int

@@ -120,7 +120,8 @@ def test_who_cleans_up_after_one_hears_of_errors(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 130)]
+    ("number", "status"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
 )
 def test_a_command_ends_as_one_that_was_interrupted(
     postgresql_back: StoreUnderTest, tmp_path: Path, number: int, status: int

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.beat import Beat
-from jobs.leaving import Leaving, ToldToLeave
+from jobs.leaving import Leaving, ToldToLeave, hang_up
 from jobs.settings import Settings
 from jobs.storage import Storage
 from jobs.store import Store
@@ -47,6 +47,16 @@ def test_it_is_remembered(leaving: Leaving) -> None:
         swallowed()
     with pytest.raises(ToldToLeave):
         leaving.check()
+
+
+def test_a_hang_up_that_is_ignored_stays_so() -> None:
+    """As under nohup."""
+    assert hang_up() == (signal.SIGHUP,)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert hang_up() == ()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_beat_leaves_although_it_was_lost(

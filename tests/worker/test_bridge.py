@@ -139,6 +139,7 @@ def test_the_engine_ignores_the_terminals_signals(bridge):
     engine = engine_of_this_process()
     engine.send_signal(signal.SIGINT)
     engine.send_signal(signal.SIGTERM)
+    engine.send_signal(signal.SIGHUP)
     sink = Answers(3)
     bridge.submit(requests(3), sink)
     sink.wait()
