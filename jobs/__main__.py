@@ -6,9 +6,12 @@ import io
 import os
 import signal
 import sys
+import threading
 
 from jobs.ctrl_c import INTERRUPTED, while_loading
 from jobs.leaving import hang_up
+
+_AGAIN_SECONDS = 0.05
 
 
 def main() -> None:
@@ -17,6 +20,7 @@ def main() -> None:
     # They end a command as Ctrl-C does: what it had begun to write is removed.
     for number in (signal.SIGTERM, *hang_up()):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    sys.unraisablehook = _again
     try:
         with while_loading():
             from jobs.cli.app import app
@@ -29,6 +33,29 @@ def main() -> None:
             app(prog_name="pagemill")
     except KeyboardInterrupt:  # before the command began, or after it
         sys.exit(INTERRUPTED)
+    finally:
+        _nothing_to_put_in_order()
+
+
+def _again(lost: sys.UnraisableHookArgs) -> None:
+    """What a signal raised in the midst of a finalizer is lost: the signal is sent once more."""
+    match lost.exc_value:
+        case KeyboardInterrupt():
+            number = int(signal.SIGINT)
+        case SystemExit(code=int(code)) if code > 128:
+            number = code - 128
+        case _:
+            sys.__unraisablehook__(lost)
+            return
+    # By a thread, as it would be lost in here, too.
+    threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number)).start()
+
+
+def _nothing_to_put_in_order() -> None:
+    """From now on signals end the process without a word, as the interpreter ends."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _open_what_is_closed() -> None:

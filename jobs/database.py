@@ -25,6 +25,7 @@ from jobs.database_errors import UPGRADE_HINT, hint, is_away, is_full, is_undone
 from jobs.database_url import no_url, parse_url
 from jobs.errors import DatabaseError, DatabaseUnavailable, DatabaseUnusable
 from jobs.extras import how_to_install
+from jobs.leaving import interruption_behind
 from jobs.patience import Patience, Tell, Told
 from jobs.shown_urls import scrubbed, without_password
 from jobs.tables import SCHEMA_REVISION
@@ -250,11 +251,8 @@ def _interruptions_first() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        behind = error.__context__
-        while behind is not None and behind is not handled:
-            if isinstance(behind, (KeyboardInterrupt, SystemExit)):
-                raise behind from None
-            behind = behind.__context__
+        if interruption := interruption_behind(error, handled):
+            raise interruption from None
         raise
 
 

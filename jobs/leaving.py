@@ -14,6 +14,22 @@ def hang_up() -> tuple[signal.Signals, ...]:
     return () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
 
 
+def interruption_behind(
+    error: BaseException, handled: BaseException | None = None
+) -> KeyboardInterrupt | SystemExit | None:
+    """What a signal raised, if an error took its place, as one in putting things in order does.
+
+    Args:
+        handled: what was being handled before, which is none of this error's.
+    """
+    behind = error.__context__
+    while behind is not None and behind is not handled:
+        if isinstance(behind, (KeyboardInterrupt, SystemExit)):
+            return behind
+        behind = behind.__context__
+    return None
+
+
 class ToldToLeave(SystemExit):
     """This process is to end; a function of somebody's that exits wants nothing of the kind."""
 

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from jobs.cli.console import note
 from jobs.ctrl_c import INTERRUPTED
 from jobs.errors import JobsError, StorageError, UsageError
+from jobs.leaving import interruption_behind
 
 BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 # What a disk says that takes no more. Everything but stdout is written by code that knows what it
@@ -71,6 +72,8 @@ class Commands(Helpful):
             _drop_stdout()
             raise typer.Exit(BROKEN_PIPE) from None
         except JobsError as error:
+            if interruption := interruption_behind(error):
+                raise interruption from None
             if ctx.params.get("debug"):
                 note(_traceback(error))
             else:

@@ -5,6 +5,7 @@ This process never imports any of that: another one does, which may crash or han
 
 from __future__ import annotations
 
+import atexit
 import json
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def check_computing(
         process = subprocess.Popen(
             program or command(model), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
         )
+        atexit.register(process.kill)  # this thread is left behind by a command that is ended
         late = threading.Event()
 
         def end() -> None:
@@ -54,6 +56,7 @@ def check_computing(
         finally:
             timer.cancel()
             process.kill()
+            atexit.unregister(process.kill)
         if late.is_set():
             yield fault("computing", f"torch or the model hung for {seconds:g} s", ADVICE)
         elif process.returncode != 0:

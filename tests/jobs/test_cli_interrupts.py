@@ -1,4 +1,4 @@
-"""Ctrl-C while a command is still loaded."""
+"""Ctrl-C while a command is loaded, and signals whose exception would be lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from jobs.cli.group import Commands
+from jobs.errors import StorageError
 from tests.support.command_line import CommandLine
 
 LIST, BEAT = ["jobs", "list"], ["jobs", "beat"]
@@ -53,6 +57,70 @@ def test_ctrl_c_shows_no_traceback(
     code, said = interrupted(command, module)
 
     assert (code, said) == (130, "")
+
+
+LOST_IN_A_FINALIZER = """
+class Lost:
+    def __del__(self):
+        os.kill(os.getpid(), number)
+        for _ in range(1000):  # the handler is called between two of these
+            pass
+
+def app(**options):
+    Lost()
+    time.sleep(60)
+
+jobs.cli.app.app = app
+"""
+
+AFTER_THE_COMMAND = """
+@atexit.register
+def ending():
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_ends_a_command_wherever_it_comes(number: int, status: int) -> None:
+    """What it raises is lost where nobody can catch it, and Python shows a traceback of it."""
+    assert ended(LOST_IN_A_FINALIZER, number) == (status, "")
+    assert ended(AFTER_THE_COMMAND, number) == (-number, "")
+
+
+def ended(code: str, number: int) -> tuple[int, str]:
+    code = (
+        "import atexit, os, sys, time\n"
+        "import jobs.cli.app\n"
+        f"number = {int(number)}\n{code}\n"
+        "sys.argv[1:] = ['--version']\n"
+        "from jobs.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, timeout=50,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def test_an_error_in_putting_things_in_order_is_not_told_in_its_place() -> None:
+    app = typer.Typer(cls=Commands)
+
+    @app.command()
+    def interrupted() -> None:
+        try:
+            raise SystemExit(143)
+        finally:
+            raise StorageError("a file cannot be removed")
+
+    @app.command()
+    def other() -> None: ...
+
+    done = CliRunner().invoke(app, ["interrupted"])
+    assert (done.exit_code, done.output) == (143, "")
 
 
 def test_where_ctrl_c_is_ignored_it_stays_so(

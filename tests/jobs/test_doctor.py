@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 from sqlalchemy import make_url
 
@@ -34,6 +36,7 @@ from jobs.settings import Settings
 from jobs.storage import Storage
 from jobs.store import Store
 from tests.support import redis_server
+from tests.support.deployment import wait_for
 from tests.support.job_store import new_job
 from tests.support.postgres import administer
 from tests.support.redis_server import RedisServer
@@ -440,6 +443,37 @@ def computing(code: str, seconds: float = 20) -> list[Finding]:
 def test_what_the_other_process_finds_is_handed_on() -> None:
     line = '{"name": "torch", "level": "warning", "found": "old", "advice": "new"}'
     assert computing(f"print('{line}')") == [Finding("torch", Level.WARNING, "old", "new")]
+
+
+LEFT_BEHIND = """
+import os, sys, threading
+from jobs.doctor.computing_check import check_computing
+
+child = (
+    "import json, os, time\\n"
+    "told = dict(name='torch', level='ok', found=str(os.getpid()), advice='')\\n"
+    "print(json.dumps(told), flush=True)\\n"
+    "time.sleep(1000)\\n"
+)
+told = threading.Event()
+
+def look():
+    for finding in check_computing(None, [sys.executable, "-c", child]):
+        print(finding.found, flush=True)
+        told.set()
+
+threading.Thread(target=look, daemon=True).start()
+told.wait()
+sys.exit(143)
+"""
+
+
+def test_another_process_does_not_outlive_a_command_that_is_ended() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", LEFT_BEHIND], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (143, "")
+    wait_for("its end", lambda: not psutil.pid_exists(int(done.stdout)), timeout=60)
 
 
 def test_another_process_that_dies_or_hangs_is_told_of() -> None:
