@@ -4,6 +4,7 @@
     ├── SettingsError          a setting or environment variable cannot work
     ├── UsageError             options that do not fit together
     ├── InputError             the input file as a whole is refused at submit
+    │   └── InputChanged         … as it was written while it was read
     ├── StorageError           the storage folder cannot be read or written
     │   ├── StorageUnavailable   … and that may pass: it is full, read-only, or not there
     │   └── StorageUnusable      … and that will not: its URL names what no jobs are kept in
@@ -55,6 +56,10 @@ class InputError(JobsError):
     """The input file is refused as a whole."""
 
     exit_code = 65
+
+
+class InputChanged(InputError):
+    """The input file was written while it was read."""
 
 
 class Unusable(Exception):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import InputError
+from jobs.errors import InputChanged, InputError
 from jobs.evaluation.carried import data_of_block
 from jobs.evaluation.inputs import Inputs, find
 from jobs.evaluation.keys import row_content
@@ -72,11 +72,18 @@ def describe(deployment: Deployment, spec: EvaluationSpec) -> DatasetInfo:
     Raises:
         InputError: a file is missing or cannot be read, no file fits a pattern, there are no
             rows, or no row has the target or a slice's column.
+        InputChanged: a file was written while it, or another one of them, was read.
         UsageError: the options of the job cannot work.
     """
-    return describe_inputs(
-        deployment, spec, find(spec.inputs, deployment.settings.max_unpacked_bytes)
-    )
+    inputs = find(spec.inputs, deployment.settings.max_unpacked_bytes)
+    stamp = inputs.stamp()
+    found = describe_inputs(deployment, spec, inputs)
+    if inputs.stamp() != stamp:
+        raise InputChanged(
+            f"{inputs.source.name} was written while it was read; try again once nobody writes "
+            "to it, or give a copy of it"
+        )
+    return found
 
 
 def describe_inputs(deployment: Deployment, spec: EvaluationSpec, inputs: Inputs) -> DatasetInfo:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from jobs.errors import (
     DatabaseError,
     DatabaseUnavailable,
+    InputChanged,
     InputError,
     JobNotFound,
     JobsError,
@@ -54,6 +55,7 @@ OPEN_AGAIN_SECONDS = 10.0  # until a job is looked at again that somebody retrie
 _CODES: dict[type[Exception], str] = {
     UsageError: "cannot_run",
     PackageMissing: "package_missing",
+    InputChanged: "dataset_changed",
     InputError: "dataset_unreadable",
     OutputError: "output_incomplete",
 }

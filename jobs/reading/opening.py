@@ -63,7 +63,7 @@ def open_input(
     source = locate(given) if isinstance(given, str) else given
     limit = UnpackedLimit.of(source.name, source.size, max_unpacked)
     if _is_parquet(source, input_format):
-        with ParquetRows(source, rules, limit) as rows:
+        with source.files_unchanged(), ParquetRows(source, rules, limit) as rows:
             yield rows
         return
     with ExitStack() as stack:
@@ -76,6 +76,7 @@ def open_input(
             if input_format == "jsonl" or source.filesystem is None:
                 raise InputError(_parquet_in_disguise(source))
             raw.close()
+            stack.enter_context(source.files_unchanged())
             yield stack.enter_context(ParquetRows(source, rules, limit))
             return
         read = _decompressed(source, raw, head, stack, limit)

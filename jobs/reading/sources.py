@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from jobs.errors import InputError
+from jobs.reading.unchanged import paths_unchanged, unchanged
 from jobs.shown_urls import scrubbed, shown_input
 
 STDIN = "-"
@@ -42,7 +43,8 @@ class Source:
     def stream(self) -> Iterator[BinaryIO]:
         """The bytes of a source that is one file, from the start to the end."""
         if self.filesystem is None:
-            yield sys.stdin.buffer  # not ours to close
+            with _watched(self.name, sys.stdin.buffer):
+                yield sys.stdin.buffer  # not ours to close
             return
         with reading(self.name, self.paths[0]):
             if isinstance(self.filesystem, fs.LocalFileSystem):
@@ -52,14 +54,36 @@ class Source:
                 # pyarrow would decompress by the name; here the bytes decide.
                 stream = self.filesystem.open_input_stream(self.paths[0], compression=None)
                 file = cast(BinaryIO, stream)
-        with file:
+        with file, _watched(self.name, file):
             yield file
+
+    @contextmanager
+    def files_unchanged(self) -> Iterator[None]:
+        """See that nobody writes to the files while they are opened, again and again.
+
+        Only of local files is it known: others would be asked for over a network, one by one.
+
+        Raises:
+            InputChanged: somebody did.
+        """
+        local = isinstance(self.filesystem, fs.LocalFileSystem)
+        with paths_unchanged(self.paths if local else ()):
+            yield
 
     def open_at_random(self, path: str) -> Any:
         """A file that can be read at any place, which Parquet needs."""
         assert self.filesystem is not None
         with reading(shown_input(path), path):
             return self.filesystem.open_input_file(path)
+
+
+def _watched(name: str, file: BinaryIO) -> AbstractContextManager[None]:
+    """Sees that nobody writes to a local file; stdin may be one, too."""
+    try:
+        descriptor = file.fileno()
+    except (OSError, AttributeError):  # of pyarrow, or no file at all
+        return nullcontext()
+    return unchanged(name, descriptor)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.cli.deployment import Deployment
-from jobs.errors import InputError
+from jobs.errors import InputChanged, InputError
 from jobs.evaluation.dataset import DatasetInfo, describe
 from jobs.evaluation.inputs import find
 from jobs.evaluation.keys import row_content
@@ -186,6 +186,32 @@ def test_a_file_that_is_written_has_another_stamp(tmp_path: Path) -> None:
     assert inputs.stamp() == before
     lines(rows, ROWS[1:])
     assert inputs.stamp() != before
+
+
+def test_a_file_that_is_written_while_another_is_read(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (lines(tmp_path / f"{name}.jsonl", ROWS[:1]) for name in "ab")
+    contents: list[bytes] = []
+
+    def content(**given: Any) -> bytes:
+        contents.append(row_content(**given))
+        if len(contents) == 2:  # the second file's only row
+            lines(first, ROWS[:3])
+        return contents[-1]
+
+    monkeypatch.setattr("jobs.evaluation.dataset.row_content", content)
+    with pytest.raises(InputChanged, match=r"a.jsonl and 1 more was written while it was read"):
+        describe(deployment, spec_of(first, second))
+    assert len(contents) == 2
+    monkeypatch.setattr("jobs.evaluation.dataset.row_content", lambda **_: _grown(second))
+    with pytest.raises(InputChanged, match=f"{second} was written or replaced"):
+        describe(deployment, spec_of(second))
+
+
+def _grown(path: Path) -> bytes:
+    path.write_bytes(path.read_bytes() + b"\n")
+    return b""
 
 
 def test_a_bare_prompt_is_the_chat_that_a_system_message_makes_of_it() -> None:
