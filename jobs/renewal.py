@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 
 from jobs.errors import JobsError
 
+PATIENCE_SECONDS = 2.0
+
 
 @contextlib.contextmanager
 def renewed(
@@ -38,8 +40,12 @@ def renewed(
 
     thread = threading.Thread(target=go_on, name="lease", daemon=True)
     thread.start()
+    patience = None
     try:
         yield
+    except (KeyboardInterrupt, SystemExit):
+        patience = PATIENCE_SECONDS  # whoever was told to leave waits for no database
+        raise
     finally:
         over.set()
-        thread.join()
+        thread.join(patience)
