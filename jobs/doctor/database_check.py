@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jobs
 from jobs.doctor.disks import existing, network_file_system, room
 from jobs.doctor.findings import Finding, fault, warning, well
-from jobs.errors import DatabaseError, DatabaseUnavailable, DatabaseUnusable
+from jobs.errors import DatabaseError, DatabaseUnavailable, DatabaseUnusable, JobNotFound
 from jobs.settings import Settings
 from jobs.states import HAS_WORK
 
 if TYPE_CHECKING:
     from jobs.database import Database
-    from jobs.records import WorkerRecord
+    from jobs.records import JobRecord, WorkerRecord
     from jobs.store import Store
 
 ADVICE = (
@@ -26,6 +27,7 @@ ADVICE = (
 MOST_SKEW_SECONDS = 5.0
 MOST_LATE = timedelta(hours=1)
 _SHOWN = 5
+_LOOKED_AT = 20  # jobs, the newest first: the oldest are those that are worked on
 
 
 def check_database(settings: Settings) -> Iterator[Finding]:
@@ -141,6 +143,24 @@ def _workers(store: Store) -> Iterator[Finding]:
         yield warning("workers", "none is alive", "start one with `pagemill worker --model MODEL`")
     elif alive and not others:
         yield well("workers", _described(alive))
+    yield from _taken(store, [job for job in waiting if job.model in served])
+
+
+def _taken(store: Store, waiting: Iterable[JobRecord]) -> Iterator[Finding]:
+    """Models whose workers are all busy, while other jobs wait: nothing is wrong, they have to."""
+    from jobs.cli.shapes import free_slot
+
+    told: set[str] = set()
+    for job in islice(waiting, _LOOKED_AT):
+        if job.model in told:
+            continue
+        try:
+            slot = free_slot(store.progress(job.id))
+        except JobNotFound:  # deleted meanwhile
+            continue
+        if slot is not None:
+            told.add(job.model)
+            yield well("workers", f"{job.id} for {job.model} waits for {slot}")
 
 
 def _schedules(store: Store) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ from jobs.storage import Storage
 from jobs.store import Store
 from tests.support import redis_server
 from tests.support.deployment import wait_for
-from tests.support.job_store import new_job
+from tests.support.job_store import StoreUnderTest, new_job
 from tests.support.postgres import administer
 from tests.support.redis_server import RedisServer
 
@@ -276,6 +276,35 @@ def test_a_job_that_nobody_serves_is_found(store: Store, tmp_path: Path) -> None
     store.pause(paused.id)
 
     only(workers_found(store, tmp_path), Level.WARNING, "jobs for llama", "--model llama")
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_job_whose_workers_are_busy_with_others(
+    back: StoreUnderTest, tmp_path: Path, others: int
+) -> None:
+    import jobs
+
+    store = back.store
+    url = back.database.engine.url.render_as_string(hide_password=False)
+    long = back.add((1, 1), model="llama")
+    for number in range(2):
+        store.register_worker(
+            f"gpu-{number}:7:a", "llama", 1, jobs.__version__, WorkerStatus("ready")
+        )
+        assert store.claim_chunk(f"gpu-{number}:7:a", "llama") is not None
+    waits = [back.add((1,), model="llama") for _ in range(others)][-1]
+
+    def found() -> list[Finding]:
+        every = check_database(settings(tmp_path, database_url=url))
+        return [finding for finding in every if finding.name == "workers"]
+
+    alive, slot = found()
+    only([alive], Level.OK, "2 alive")
+    only([slot], Level.OK, f"{waits.id} for llama waits for a free slot: 2 workers are busy with ")
+    assert f"busy with {long.id}; a job of higher --priority" in slot.found
+
+    store.register_worker("gpu-2:7:a", "llama", 1, jobs.__version__, WorkerStatus("ready"))
+    only(found(), Level.OK, "3 alive")
 
 
 def test_workers_of_another_version_are_found(store: Store, tmp_path: Path) -> None:
