@@ -15,9 +15,13 @@ from tests.support.beam_references import beams_of_transformers
 from tests.support.deployment import Deployment, wait_for
 
 ENGINE = ("--num-blocks", "512", "--max-model-len", "256", "--threads", "1")
-# A search or two at a time: a job that lasts long enough to be killed.
-SLOW = ("--num-blocks", "128", "--max-model-len", "256", "--threads", "1", "--max-num-seqs", "8")
+# A search or two at a time, and a chunk after the other: it lasts long enough to be killed.
+SLOW = (
+    "--num-blocks", "128", "--max-model-len", "256", "--threads", "1", "--max-num-seqs", "4",
+    "--concurrency", "1",
+)  # fmt: skip
 ROWS, MAX_TOKENS = 54, 24
+LONG_ROWS = 80  # after them: the job is not over when it is seen that the first rows are
 # Letters of which the tiny model writes some: beams end at different lengths.
 STOPS: tuple[list[int], ...] = ([], list(range(64)), list(range(100, 140)))
 
@@ -73,8 +77,15 @@ def test_searches_come_out_as_those_of_transformers(
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     asked = rows()
+    after = [{"prompt": f"What takes long, {n}?", "max_tokens": 150} for n in range(LONG_ROWS)]
     job = deployment.submit(
-        asked, tiny_model, "--chunk-rows", "18", "--max-tokens", str(MAX_TOKENS), "--ignore-eos"
+        asked + after,
+        tiny_model,
+        "--chunk-rows",
+        "6",
+        "--max-tokens",
+        str(MAX_TOKENS),
+        "--ignore-eos",
     )
     with deployment.worker(tiny_model, *SLOW) as first:
         wait_for("some rows", lambda: deployment.completed(job) >= 4)
@@ -83,7 +94,7 @@ def test_searches_come_out_as_those_of_transformers(
     with deployment.worker(tiny_model, *ENGINE, "--exit-when-done", job) as second:
         assert second.wait(400) == 0, second.logged()
     table = pq.read_table(deployment.home / "storage" / job / "v1").to_pylist()
-    assert [row["row_index"] for row in table] == list(range(ROWS))
+    assert [row["row_index"] for row in table] == list(range(ROWS + LONG_ROWS))
     errors = {
         r["custom_id"]: (r["error"]["code"], r["error"]["field"]) for r in table if r["error"]
     }
@@ -91,7 +102,7 @@ def test_searches_come_out_as_those_of_transformers(
         "bad": ("invalid_parameter", "stop"), "wide": ("invalid_parameter", "num_beams"),
     }  # fmt: skip
     reasons = set()
-    for given, row in zip(asked, table, strict=True):
+    for given, row in zip(asked, table[:ROWS], strict=True):
         if row["error"] is not None:
             continue
         answers = expected(model, tokenizer, given)
