@@ -16,6 +16,7 @@ from jobs.ids import new_id
 from jobs.records.evaluations import CatchUp, EvaluationRecord, Overlap
 from jobs.store import Store
 from jobs.store.schedules import NewSchedule
+from tests.support.child import child
 from tests.support.deployment import BACKENDS, Deployment, wait_for
 
 ENGINE = ("--num-blocks", "96", "--max-model-len", "256", "--max-num-seqs", "8", "--threads", "1")
@@ -143,7 +144,7 @@ def test_ctrl_c_leaves_it_resumable(deployment: Deployment, tiny_model: Path) ->
     rows = data_set(deployment, *("x" * ROWS))
     command = [sys.executable, "-P", "-m", "jobs", "eval", "run", str(rows), "--no-worker"]
     command += ["--model", str(tiny_model), "--scorer", "exact", "--temperature", "0"]
-    with subprocess.Popen(
+    with child(
         command, env=deployment.env, cwd=deployment.home, stderr=subprocess.PIPE, text=True
     ) as running:
         look = ("eval", "list", "--json")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.child import child
 from tests.support.deployment import BACKENDS, wait_for
 
 ENGINE = ("--num-blocks", "256", "--max-model-len", "256", "--max-num-seqs", "8", "--threads", "1")
@@ -218,7 +219,7 @@ def test_run_starts_a_killed_worker_again(deployment, tiny_model):
     path.write_text(
         "\n".join(json.dumps(r) for r in questions(20, max_tokens=200, ignore_eos=True))
     )
-    with subprocess.Popen(
+    with child(
         [sys.executable, "-P", "-m", "jobs", "run", str(path), "--model", str(tiny_model), *SLOW],
         env=deployment.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as run:  # fmt: skip

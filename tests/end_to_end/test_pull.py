@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.child import child
 from tests.support.fake_hub import FakeHub, serving
 from tests.support.tiny_gguf import write_tiny_gguf
 from tests.support.tiny_model import build_tiny_model, randomize
@@ -60,6 +62,7 @@ class Puller:
     def __init__(self, home: Path, endpoint: str) -> None:
         self.cache = home / "hf" / "hub"
         self.home = home
+        self._started = ExitStack()
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("HF_", "PAGEMILL_"))},
             "HF_HOME": str(home / "hf"), "HF_ENDPOINT": endpoint, "HF_TOKEN": TOKEN,
@@ -68,10 +71,15 @@ class Puller:
         }  # fmt: skip
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = child(
             [sys.executable, "-P", "-m", "jobs", "pull", *arguments],
             env=self.env, cwd=self.home, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
+        return self._started.enter_context(process)
+
+    def close(self) -> None:
+        """End what a failed test has left."""
+        self._started.close()
 
     def __call__(self, *arguments: str, expect: int = 0) -> tuple[str, str]:
         process = self.start(*arguments)
@@ -99,8 +107,9 @@ class Puller:
 
 
 @pytest.fixture
-def pull(tmp_path: Path, hub: FakeHub) -> Puller:
-    return Puller(tmp_path, hub.url)
+def pull(tmp_path: Path, hub: FakeHub) -> Iterator[Puller]:
+    with closing(Puller(tmp_path, hub.url)) as puller:
+        yield puller
 
 
 # ---- what is fetched

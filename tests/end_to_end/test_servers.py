@@ -18,5 +18,5 @@ def test_a_job_ends_though_redis_never_comes(tmp_path, tiny_model):
         deployment.cli("wait", job)
         assert "chunks are taken from the database" in worker.logged()
         worker.signal(signal.SIGTERM)
-        assert worker.wait(10) == 0, worker.logged()
+        assert worker.wait(60) == 0, worker.logged()
     assert len(deployment.results(job)) == 60

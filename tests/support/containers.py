@@ -105,12 +105,14 @@ class Containers:
 
     def stop(self, name: str) -> int:
         """Stop a service as Docker does; its exit status, which has to come in time."""
-        process = self.running.pop(name)
+        process = self.running[name]
         grace = self.services[name].get("stop_grace_period")
         image = self._image(name)
         number = image.last("STOPSIGNAL") if image else "SIGTERM"
         process.send_signal(signal.Signals[number])
-        return process.wait(seconds(grace) if grace else STOP_SECONDS)
+        status = process.wait(seconds(grace) if grace else STOP_SECONDS)
+        del self.running[name]  # one that does not stop is still there to be killed
+        return status
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")

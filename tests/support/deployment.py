@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -146,12 +146,19 @@ class Deployment:
 
     @contextmanager
     def worker(self, model: Path, *options: str) -> Iterator[RunningWorker]:
-        """A worker process; it is killed at the end if it still runs."""
+        """A worker process; it is killed at the end if it still runs, and so is its engine.
+
+        An engine ends by itself without its worker, but not one that a test has stopped.
+        """
         running = RunningWorker(self, model, options)
         try:
             yield running
         finally:
+            engine = running.engine()
             running.kill()
+            if engine is not None:
+                with suppress(psutil.NoSuchProcess):
+                    engine.kill()
 
 
 class RunningWorker:

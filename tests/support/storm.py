@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from jobs.database import Database
 from jobs.store import Store
+from tests.support.child import child
 from tests.support.crashes import ENGINE, check_answers, check_books, differences, rows
 from tests.support.deployment import Deployment, RunningWorker, wait_for
 from tests.support.postgres_server import PostgresServer
@@ -58,7 +59,7 @@ class Local:
         """Another process has the database to itself for ten seconds."""
         path = self.deployment.home / "pagemill.db"
         command = [sys.executable, "-c", _LOCK, str(path)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
+        with child(command, stdin=subprocess.PIPE) as other:
             time.sleep(10)
             assert other.stdin is not None
             other.stdin.close()
