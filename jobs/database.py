@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import re
 import sqlite3
 import sys
@@ -67,6 +68,9 @@ class Database:
             self.engine = _engine(self.url)
         except (ArgumentError, ValueError):  # a host of SQLite, a timeout that is no number
             raise no_url(self.shown_url) from None
+        pool = type(self.engine.pool)
+        pool_log = logging.getLogger(f"{pool.__module__}.{pool.__name__}")
+        pool_log.addFilter(_is_no_interruption)
 
     def acting_as(self, actor: str) -> Self:
         """The same pool of connections, which know who uses them (for `jobs.store.events`)."""
@@ -290,6 +294,12 @@ def _prepared(engine: Engine) -> Engine:
     event.listen(engine, "begin", _begin_sqlite)
     event.listen(engine, "invalidate", _end_sqlite)
     return engine
+
+
+def _is_no_interruption(record: logging.LogRecord) -> bool:
+    """The pool logs what ends the closing of a connection, with a traceback, and raises it, too."""
+    raised = record.exc_info and record.exc_info[1]
+    return not isinstance(raised, (KeyboardInterrupt, SystemExit))
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

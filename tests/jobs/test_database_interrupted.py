@@ -70,6 +70,7 @@ def in_transact(database: Database, statement: str) -> None:
 def test_it_comes_out(
     database: Database, run: Callable[[Database, str], None], error: type[BaseException]
 ) -> None:
+    run(database, "SELECT 1")  # so that the signal does not come while it connects
     with pytest.raises(error), interrupted_soon(error):
         run(database, LONG[database.engine.dialect.name])
     run(database, "SELECT 1")
@@ -117,6 +118,27 @@ def test_who_cleans_up_after_one_hears_of_errors(database: Database) -> None:
     except KeyboardInterrupt:
         with pytest.raises(DatabaseError, match="nowhere"):
             database.transact(broken)
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_one_while_a_connection_is_closed_is_not_logged(
+    database: Database,
+    error: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """SQLAlchemy would show a traceback of it."""
+
+    def close(connection: Any) -> None:
+        connection.close()
+        raise error
+
+    in_begin(database, "SELECT 1")
+    with monkeypatch.context() as patch:
+        patch.setattr(database.engine.dialect, "do_close", close)
+        with pytest.raises(error):
+            database.close()
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
