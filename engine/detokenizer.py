@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -26,10 +28,16 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         ) from error
 
 
-def decode(tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
+def decode(tokenizer: Tokenizer, token_ids: Iterable[int]) -> str:
     """The text of the tokens without special ones; a torn UTF-8 sequence becomes U+FFFD."""
     text: str = tokenizer.decode(list(token_ids), skip_special_tokens=True)
     return text
+
+
+@lru_cache(maxsize=4)  # an engine has one tokenizer, and a watch for each request
+def _special_tokens(tokenizer: Tokenizer) -> frozenset[int]:
+    added = tokenizer.get_added_tokens_decoder()
+    return frozenset(token_id for token_id, token in added.items() if token.special)
 
 
 class StopStringWatch:
@@ -49,8 +57,7 @@ class StopStringWatch:
         text: the text before the first stop string, or with it; None while there is none.
     """
 
-    # A character is at most 4 tokens of one byte; special tokens between them are skipped.
-    _BYTES_OF_A_CHARACTER = 4
+    _BYTES_OF_A_CHARACTER = 4  # each may be a token
     _MARGIN = 16
 
     def __init__(
@@ -65,15 +72,25 @@ class StopStringWatch:
         self._stop = stop
         self._include = include
         self._min_tokens = min_tokens
-        self._window = self._BYTES_OF_A_CHARACTER * max(map(len, stop)) + self._MARGIN
+        self._special = _special_tokens(tokenizer)
+        window = self._BYTES_OF_A_CHARACTER * max(map(len, stop)) + self._MARGIN
+        # Without special tokens, which are no text: any number of them may be in a stop string.
+        self._tail: deque[int] = deque(maxlen=window)
+        self._seen = 0
         self._ignored: int | None = None  # length of the text in which no stop string counts
         self.text: str | None = None
 
     def found(self, token_ids: Sequence[int]) -> bool:
-        """Whether a stop string is there, now that the last token has been added."""
+        """Whether a stop string is there, now that the last token has been added.
+
+        Args:
+            token_ids: those of the call before, and one or more.
+        """
+        self._tail.extend(t for t in token_ids[self._seen :] if t not in self._special)
+        self._seen = len(token_ids)
         if len(token_ids) <= self._min_tokens:
             return False
-        tail = decode(self._tokenizer, token_ids[-self._window :])
+        tail = decode(self._tokenizer, self._tail)
         if any(s in tail for s in self._stop):
             text = decode(self._tokenizer, token_ids)
             ignored = self._ignored_length(token_ids)

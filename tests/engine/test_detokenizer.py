@@ -85,6 +85,30 @@ def test_a_tokenizer_with_byte_fallback(byte_fallback, token_ids, stop):
     check(byte_fallback, token_ids, stop)
 
 
+@settings(deadline=None)
+@given(
+    pieces=st.lists(
+        st.tuples(st.text(st.sampled_from("ab é漢🎉"), max_size=3), st.integers(0, 60)), max_size=6
+    ),
+    stop=stops,
+    min_tokens=st.integers(0, 80),
+)
+def test_any_number_of_special_tokens_may_be_in_it(tokenizer, pieces, stop, min_tokens):
+    """Of a row that ignores the end of the text; they may tear a character, too."""
+    eos = tokenizer.token_to_id("<|eos|>")
+    ids = []
+    for text, times in pieces:
+        of_text = tokenizer.encode(text, add_special_tokens=False).ids
+        ids += [*of_text[:-1], *[eos] * times, *of_text[-1:]]
+    check(tokenizer, ids, stop, min_tokens=min_tokens)
+
+
+def test_a_stop_string_around_many_special_tokens(tokenizer):
+    eos = tokenizer.token_to_id("<|eos|>")
+    a, b = tokenizer.encode("ab", add_special_tokens=False).ids
+    check(tokenizer, [b, a, *[eos] * 500, b], ("ab",))
+
+
 def test_half_a_character_is_no_text_yet(tokenizer):
     watch = StopStringWatch(tokenizer, ("é",))
     ids = tokenizer.encode("é", add_special_tokens=False).ids
