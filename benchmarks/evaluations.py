@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import statistics
 import subprocess
 import sys
@@ -29,7 +28,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.surroundings import save, surroundings
+from benchmarks.surroundings import peak_rss_mb, save, surroundings
 
 if TYPE_CHECKING:
     from jobs.settings import Settings
@@ -142,15 +141,8 @@ def measured_here(step: str, home: str, evaluation: str) -> dict[str, float]:
     return {
         "seconds": round(time.perf_counter() - started, 2),
         "cpu_seconds": round(time.process_time() - cpu, 2),
-        "peak_rss_mb": _peak_rss_mb(),
+        "peak_rss_mb": peak_rss_mb(),
     }
-
-
-def _peak_rss_mb() -> float:
-    """Of this program alone: what `getrusage` tells begins with the peak of whoever started it."""
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert found is not None
-    return round(int(found[1]) / 1024, 1)
 
 
 def _score(home: str, evaluation: str) -> None:

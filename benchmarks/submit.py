@@ -5,7 +5,7 @@
 Makes JSON lines in a temporary folder, in three shapes: bare prompts of about 300 bytes a row,
 chats whose system prompt of about 2 kB is shared, and the same chats as lines of an OpenAI batch
 file. Each is read, checked, planned, written and queued in SQLite by a process of its own, whose
-peak resident memory counts imports and all.
+peak resident memory (of Linux) counts imports and all.
 The figures are those of the median of three runs; other work on the machine shows in
 `load_average`, and hardly in `rows_per_cpu_second`. `--save` writes them to `benchmarks/results/`.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.surroundings import save, surroundings
+from benchmarks.surroundings import peak_rss_mb, save, surroundings
 
 ROWS = 200_000
 RUNS = 3
@@ -107,7 +106,6 @@ def submit_here(path: str, storage: str) -> dict[str, Any]:
     finished, cpu = time.perf_counter(), time.process_time() - cpu
     wall = finished - started
     database.close()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "rows": job.plan.total_rows,
         "rejected": job.plan.rejected,
@@ -118,7 +116,7 @@ def submit_here(path: str, storage: str) -> dict[str, Any]:
         "cpu_seconds": round(cpu, 3),
         "rows_per_second": round(job.plan.total_rows / wall),
         "rows_per_cpu_second": round(job.plan.total_rows / cpu),
-        "peak_rss_mb": round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1),
+        "peak_rss_mb": peak_rss_mb(),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -46,6 +47,16 @@ def vectors() -> str:
     from kernels.cpu.library import variant
 
     return variant() or "none"
+
+
+def peak_rss_mb() -> float:
+    """The most memory that this program had resident, on Linux.
+
+    What `getrusage` tells begins with the peak of whoever started it.
+    """
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return round(int(found[1]) / 1024, 1)
 
 
 def save(report: dict[str, Any], *, to_file: bool) -> None:
