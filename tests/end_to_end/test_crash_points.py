@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from jobs.database import Database
 from jobs.finalize import drive
 from jobs.storage import Storage
 from jobs.store import Store
-from tests.support.crash_points import OF_A_JOB, OF_A_SUBMIT, arm_commands
+from tests.support.crash_points import OF_A_JOB, OF_A_SUBMIT, arm_commands, workers_die_at
 from tests.support.crashes import ENGINE, check_answers, check_books, rows
 from tests.support.deployment import BACKENDS, Deployment
 from tests.support.on_disk import check_clean, check_never_ahead, published
@@ -34,13 +35,10 @@ def test_a_worker_that_dies_there(
     deployment: Deployment, tiny_model: Path, calm_answers: list[dict[str, Any]], point: str
 ) -> None:
     job = deployment.submit(rows(ROWS), tiny_model, "--chunk-rows", "16")
-    armed = arm_commands(point, "worker", deployment.home / "armed")
     # A chunk takes half a second: its segments have to be written well within that.
-    deployment.env.update(armed, PAGEMILL_SPOOL_SECONDS="0.02")
-    with deployment.worker(tiny_model, *ENGINE) as worker:
-        assert worker.wait(120) == -9, worker.logged()
-    for name in armed:
-        del deployment.env[name]
+    deployment.env["PAGEMILL_SPOOL_SECONDS"] = "0.02"
+    with workers_die_at(point, deployment), deployment.worker(tiny_model, *ENGINE) as worker:
+        assert worker.wait(120) == -signal.SIGKILL, worker.logged()
     database = Database(deployment.settings.database_url)
     try:
         store = Store(database, lease_seconds=deployment.settings.lease_seconds)

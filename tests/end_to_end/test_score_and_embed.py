@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 import torch
 
 from tests.support import prompt_references as reference
-from tests.support.deployment import Deployment, wait_for
+from tests.support.crash_points import workers_die_at
+from tests.support.deployment import Deployment
 
 ENGINE = ("--num-blocks", "256", "--max-model-len", "512", "--threads", "1")
-# A row or two at a time: a job that lasts long enough to be killed.
+# A row or two at a time: others are on the way when the worker is killed.
 SLOW = (*ENGINE, "--max-num-seqs", "2", "--max-num-batched-tokens", "64")
 ROWS = 150
 
@@ -39,9 +41,11 @@ def killed_in_between(
 ) -> tuple[str, list[dict[str, Any]]]:
     """Answer rows with a worker that is killed and one that goes on; the job and its rows."""
     job = deployment.submit(rows, model, "--chunk-rows", "30", *options)
-    with deployment.worker(model, *SLOW) as first:
-        wait_for("some rows", lambda: deployment.completed(job) >= 5)
-        first.kill()
+    with (
+        workers_die_at("a chunk is committed", deployment),
+        deployment.worker(model, *SLOW) as first,
+    ):
+        assert first.wait(200) == -signal.SIGKILL, first.logged()
     assert deployment.status(job)["state"] == "in_progress"
     with deployment.worker(model, *ENGINE, "--exit-when-done", job) as second:
         assert second.wait(200) == 0, second.logged()

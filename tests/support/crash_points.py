@@ -13,10 +13,13 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.job_folder import JobFolder
 from jobs.store import Store
+
+if TYPE_CHECKING:
+    from tests.support.deployment import Deployment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -162,6 +165,17 @@ def arm_commands(point: str, program: str, folder: Path) -> dict[str, str]:
         f"    arm(POINTS[{point!r}])\n"
     )
     return {"PYTHONPATH": os.fspath(folder)}
+
+
+@contextlib.contextmanager
+def workers_die_at(point: str, deployment: Deployment) -> Iterator[None]:
+    """Workers that are started in the block die there."""
+    calm = deployment.env
+    deployment.env = calm | arm_commands(point, "worker", deployment.home / "armed")
+    try:
+        yield
+    finally:
+        deployment.env = calm
 
 
 def _die() -> None:
