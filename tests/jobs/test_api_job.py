@@ -150,8 +150,10 @@ def test_events_tell_what_was_done(job: Job) -> None:
 def test_waiting_ends_with_the_job(cli: CommandLine, job: Job) -> None:
     worker = threading.Timer(0.5, play, (cli, job))
     worker.start()
-    status = job.wait(timeout=60)
-    worker.join()
+    try:
+        status = job.wait(timeout=60)
+    finally:
+        worker.join()
     assert status == job.status()
     assert status.state is JobState.COMPLETED
     assert job.wait() == status
@@ -293,7 +295,7 @@ def test_all_of_it_works_on_each_database(database_url: str, tmp_path: Path) -> 
     PlayedJob(store, storage, job.id, {2}).finish_all()
     finalize.drive(store, storage, "worker")
     database.close()
-    assert job.wait(timeout=5).state is JobState.COMPLETED
+    assert job.wait(timeout=60).state is JobState.COMPLETED
     assert [row["row_index"] for row in job.results() if row["error"]] == [2]
     assert [failure.code for failure in job.errors()] == ["nan_logits"]
     assert job.retry().version == 2

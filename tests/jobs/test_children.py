@@ -15,6 +15,7 @@ import pytest
 from jobs import children
 from jobs.children import events_of
 from jobs.errors import ChildFailed, HubUnavailable, JobsError, ModelUnusable, StorageError
+from tests.support.child import child
 
 TELL = """
 import json, sys
@@ -24,13 +25,13 @@ def tell(event, **fields):
 """
 
 
-def child(code: str) -> list[str]:
+def command(code: str) -> list[str]:
     return [sys.executable, "-c", f"{TELL}\n{code}"]
 
 
 def test_what_is_told_comes_in_its_order_and_answers_the_request() -> None:
     code = "tell('a', got=request['x']); tell('b')"
-    assert list(events_of(child(code), {"x": [1, "é"]})) == [("a", {"got": [1, "é"]}), ("b", {})]
+    assert list(events_of(command(code), {"x": [1, "é"]})) == [("a", {"got": [1, "é"]}), ("b", {})]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_what_is_told_comes_in_its_order_and_answers_the_request() -> None:
 def test_its_errors_become_ours(kind: str, error: type[JobsError], status: int) -> None:
     code = f"tell('error', kind={kind!r}, message='the disk of x is full')"
     with pytest.raises(error, match="the disk of x is full") as raised:
-        list(events_of(child(code), {}))
+        list(events_of(command(code), {}))
     assert raised.value.exit_code == status
 
 
@@ -51,9 +52,9 @@ def test_a_death_without_a_word_is_told_with_the_last_ones_and_no_token(
     monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
     code = "sys.exit('no module named y, says hf_verysecret')"
     with pytest.raises(ChildFailed, match=r"ended with 1: .*named y, says \*\*\*"):
-        list(events_of(child(code), {}))
+        list(events_of(command(code), {}))
     with pytest.raises(ChildFailed, match="killed by signal 9: it said nothing"):
-        list(events_of(child("import os; os.kill(os.getpid(), 9)"), {}))
+        list(events_of(command("import os; os.kill(os.getpid(), 9)"), {}))
 
 
 def test_one_that_cannot_even_begin(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_it_ends_when_nobody_listens_any_more(
     monkeypatch.setattr(children, "CLOSING_SECONDS", 0.1 if stubborn else 30)
     ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" if stubborn else ""
     code = f"{ignore}\nimport os, time; tell('pid', pid=os.getpid()); time.sleep(600)"
-    with contextlib.closing(events_of(child(code), {})) as events:
+    with contextlib.closing(events_of(command(code), {})) as events:
         _, told = next(events)
         process = psutil.Process(told["pid"])
     assert not process.is_running()
@@ -87,7 +88,7 @@ def test_it_ends_with_us_however_we_end() -> None:
         f"for _, told in events_of([sys.executable, '-c', {far!r}], {{}}):\n"
         "    print(told['pid'], flush=True)"
     )
-    with subprocess.Popen([sys.executable, "-c", near], stdout=subprocess.PIPE) as process:
+    with child([sys.executable, "-c", near], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         inner = psutil.Process(int(process.stdout.readline()))
         os.kill(process.pid, signal.SIGKILL)

@@ -19,6 +19,7 @@ from jobs.cli import estimate_text
 from jobs.cli.console import size
 from jobs.cli.estimate_text import report
 from jobs.speeds import MeasuredSpeed
+from tests.support.child import child
 from tests.support.command_line import CommandLine
 
 GIB = 1 << 30
@@ -215,11 +216,11 @@ def test_interrupted_it_leaves_nothing_and_nobody(
         "    file.write(str(os.getpid()))\ntime.sleep(600)"
     )
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
-    with subprocess.Popen(
+    with child(
         [sys.executable, "-P", "-m", "jobs", "estimate", write(tmp_path), "--model", "m"],
         env=env, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2],
     ) as process:  # fmt: skip
-        child = int(begun.read_text())
+        counting = int(begun.read_text())
         assert len(list(temporary.iterdir())) == 2
         process.send_signal(number)
         assert process.stderr is not None
@@ -227,7 +228,7 @@ def test_interrupted_it_leaves_nothing_and_nobody(
         assert (process.wait(60), said) == (code, b"")
     assert [path.name for path in temporary.iterdir()] == ["begun"]
     with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
+        os.kill(counting, 0)
 
 
 # ---- in words

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from jobs.cli.group import Commands
 from jobs.errors import StorageError
+from tests.support.child import child
 from tests.support.command_line import CommandLine
 
 LIST, BEAT = ["jobs", "list"], ["jobs", "beat"]
@@ -22,10 +23,11 @@ OF_WORKER = ["worker", "--model", "m"]  # what `pagemill worker` becomes
 
 def interrupted(command: list[str], module: str, **options: object) -> tuple[int, str]:
     """Press Ctrl-C when that module has been imported; returns the exit code and stderr."""
-    with subprocess.Popen(
+    with child(
         [sys.executable, "-P", "-X", "importtime", "-m", *command],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options,  # type: ignore[call-overload]
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options,
     ) as process:  # fmt: skip
+        assert process.stderr is not None
         said = []
         for line in process.stderr:
             if line.startswith("import time:"):

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from jobs import patience
 from jobs.cli import why_it_waits
 from jobs.errors import DatabaseUnavailable
 from jobs.store import Store
 from tests.support import postgres
+from tests.support.child import child
 from tests.support.command_line import CommandLine
-from tests.support.deployment import Deployment, wait_for
+from tests.support.deployment import Deployment
 from tests.support.redis_server import RedisServer, free_port
 
 PROMPT = [{"prompt": "a"}]
@@ -59,7 +61,7 @@ def test_a_job_is_queued_though_redis_is_away(deployment, tmp_path, hangs):
         path = deployment.home / "input.jsonl"
         path.write_text('{"prompt": "a"}\n')
         done = deployment.cli("submit", str(path), "--model", str(MODEL))
-        assert time.monotonic() - began < usual + 5
+        assert time.monotonic() - began < usual + 60  # and not for ever
     finally:
         server.kill()
     assert "Workers could not be woken: the broker redis://me:***@" in done.stderr
@@ -73,12 +75,11 @@ def test_waiting_outlasts_a_database_that_is_away(tmp_path):
     try:
         deployment = Deployment(tmp_path / "home", database_url=url)
         job = deployment.submit(PROMPT, MODEL)
-        with subprocess.Popen(
+        with child(
             [sys.executable, "-P", "-m", "jobs", "wait", job],
             env=deployment.env, stderr=subprocess.PIPE, text=True,
         ) as waiting:  # fmt: skip
-            wait_for("a connection", lambda: postgres.connections(url))
-            time.sleep(2)  # the first look at the job is not repeated
+            until(waiting, "queued")  # the first look at the job is not repeated
             with postgres.nobody_let_in(url):
                 assert "Waiting for the database" in until(waiting, "Waiting")
                 time.sleep(1)
@@ -166,7 +167,7 @@ def test_a_database_server_that_is_not_there_is_told_at_once(
     monkeypatch.setenv("PAGEMILL_DATABASE_URL", url)
     began = time.monotonic()
     _, err = cli("list", expect=69)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < patience.AWAY_SECONDS
     assert "check that the server runs" in err
     assert "secret" not in err
 

@@ -25,6 +25,7 @@ from jobs.storage import Storage
 from jobs.store import Store, read
 from jobs.store.rows import chunk_id, chunk_record, count_values
 from jobs.tables import chunks
+from tests.support.child import child
 from tests.support.command_line import CommandLine
 from tests.support.job_store import StoreUnderTest
 from tests.support.played_job import PlayedJob, Window, add_job
@@ -290,21 +291,28 @@ def meanwhile(
     patch: pytest.MonkeyPatch, module: ModuleType, name: str, work: Callable[[], object]
 ) -> Iterator[None]:
     """Something that happens once a command has begun to follow."""
-    begun, follow = threading.Event(), getattr(module, name)
+    begun, over, follow = threading.Event(), threading.Event(), getattr(module, name)
 
     def beginning(*arguments: object) -> object:
         begun.set()
         return follow(*arguments)
 
     def wait_and_work() -> None:
-        assert begun.wait(60)
-        work()
+        begun.wait()
+        if not over.is_set():
+            work()
 
     patch.setattr(module, name, beginning)
     thread = threading.Thread(target=wait_and_work)
     thread.start()
-    yield
-    thread.join()
+    try:
+        yield
+        assert begun.is_set()
+    finally:
+        if not begun.is_set():
+            over.set()
+            begun.set()
+        thread.join()
 
 
 def test_tail_prints_a_line_a_row_until_the_end(
@@ -439,7 +447,7 @@ def test_ctrl_c_detaches_and_says_how_to_look_again(
         "from jobs.__main__ import main\n"
         "main()\n"
     )
-    with subprocess.Popen(
+    with child(
         [sys.executable, "-c", program, *command, job_id],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip

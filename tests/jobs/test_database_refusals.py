@@ -25,6 +25,7 @@ from tests.jobs.test_leases_at_once import (
 )
 from tests.jobs.test_leases_at_once import test_every_lease_is_won_once as every_lease_is_won_once
 from tests.support import postgres
+from tests.support.child import child
 from tests.support.deployment import Deployment, wait_for
 from tests.support.job_store import StoreUnderTest, new_job
 
@@ -44,7 +45,7 @@ def test_a_command_waits_for_a_locked_database_and_says_so(tmp_path: Path) -> No
     deployment = Deployment(tmp_path / "home")
     (deployment.home / "rows.jsonl").write_text('{"prompt": "a"}\n')
     command = [sys.executable, "-P", "-m", "jobs", "submit", "rows.jsonl", "--model", "m"]
-    with subprocess.Popen(
+    with child(
         [sys.executable, "-c", LOCK, str(deployment.home / "pagemill.db")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as locker:  # fmt: skip
@@ -52,7 +53,7 @@ def test_a_command_waits_for_a_locked_database_and_says_so(tmp_path: Path) -> No
         assert locker.stdin is not None
         assert locker.stdout.readline() == b"locked\n"
         assert deployment.cli("list", "--json").stdout.strip() == "[]"  # readers are let in
-        with subprocess.Popen(
+        with child(
             command, env=deployment.env, cwd=deployment.home, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as submit:  # fmt: skip

@@ -314,12 +314,12 @@ def test_a_lease_is_renewed_while_a_long_merge_goes_on(
     migrated_sqlite: Path, tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = describe
-    with sqlite_store(migrated_sqlite, tmp_path, lease_seconds=1.5) as store:
+    with sqlite_store(migrated_sqlite, tmp_path, lease_seconds=6) as store:
         job = add_job(store, storage, [Window([[0]])])
         job.finish_all()
 
         def slow(*arguments: Any) -> Any:
-            deadline = time.monotonic() + 2 * store.lease_seconds
+            deadline = time.monotonic() + 1.5 * store.lease_seconds
             while time.monotonic() < deadline:
                 assert store.claim_window(job.id, 0, "thief") is None
                 time.sleep(0.05)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from jobs.errors import KeyReused
 from jobs.records import NewJob
 from jobs.states import JobState
 from jobs.store import Store
+from tests.support.child import child
 from tests.support.command_line import CommandLine
 from tests.support.job_store import StoreUnderTest, new_job
 
@@ -168,11 +170,10 @@ def test_processes_at_the_same_instant_print_one_id(cli: CommandLine) -> None:
         sys.executable, "-P", "-m", "jobs", "submit", str(path), "--model", "m",
         "--idempotency-key", "k",
     ]  # fmt: skip
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
-    said = [process.communicate(timeout=300) for process in processes]
+    with ExitStack() as stack:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        processes = [stack.enter_context(child(command, **pipes)) for _ in range(4)]
+        said = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0] * 4, said
     (job_id,) = {out.strip() for out, _ in said}
     assert sum("already submitted" in hints for _, hints in said) == 3

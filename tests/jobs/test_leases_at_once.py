@@ -50,10 +50,12 @@ def test_a_cancel_in_the_middle_of_it(back: StoreUnderTest) -> None:
     job = back.add((CHUNKS // 2, CHUNKS // 2))
     url = back.database.url.render_as_string(hide_password=False)
 
+    over = threading.Event()
+
     def sweep() -> None:
         database = Database(url)
         store = Store(database)
-        while store.job(job.id).chunks_left:
+        while store.job(job.id).chunks_left and not over.is_set():
             store.chunks_to_wake(resend_seconds=0.001)
             store.requeue_expired()
             store.jobs_to_finalize()
@@ -68,11 +70,16 @@ def test_a_cancel_in_the_middle_of_it(back: StoreUnderTest) -> None:
             pool.submit(drain, url, f"w{n}", job.id, CHUNKS // 4, cancelled)
             for n in range(CLAIMERS - 2)
         ]
-        while back.store.job(job.id).chunks_left > CHUNKS * 3 // 4:
-            pass
-        back.store.request_cancel(job.id)
-        cancelled.set()
-        committed = sum(ok for future in drained for _, _, ok in future.result())
+        try:
+            while back.store.job(job.id).chunks_left > CHUNKS * 3 // 4:
+                pass
+            back.store.request_cancel(job.id)
+            cancelled.set()
+            committed = sum(ok for future in drained for _, _, ok in future.result())
+        except BaseException:
+            over.set()  # the pool waits for all of them, who may wait for what never comes
+            cancelled.set()
+            raise
         for future in sweepers:
             future.result()
     after = back.store.job(job.id)

@@ -45,7 +45,7 @@ def test_a_job_is_read_as_it_was_inserted(store: Store) -> None:
         finished_at=None,
         deadline_at=deadline,
     )
-    assert abs(datetime.now(UTC) - inserted.created_at) < timedelta(seconds=10)
+    assert abs(datetime.now(UTC) - inserted.created_at) < timedelta(seconds=60)
 
 
 def test_its_windows_and_chunks(store: Store) -> None:
@@ -180,7 +180,7 @@ def test_progress_adds_what_running_chunks_reported(store: Store) -> None:
     assert seen.job.counts == Counts(completed=3, failed=2, prompt_tokens=5)
     assert seen.counts == seen.job.counts + live
     assert (seen.chunks_running, seen.chunks_done) == (1, 1)
-    assert abs(datetime.now(UTC) - seen.now) < timedelta(seconds=10)
+    assert abs(datetime.now(UTC) - seen.now) < timedelta(seconds=60)
 
 
 def test_rows_of_a_chunk_that_was_handed_back_still_count(store: Store) -> None:

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,10 @@ class Session:
     def end(self, commit: bool = True) -> None:
         if commit:
             self._connection.commit()
+        self.close()
+
+    def close(self) -> None:
+        """Give up what was not committed; once more, it does nothing."""
         self._connection.close()
         self._database.close()
 
@@ -50,13 +54,18 @@ def in_a_thread(work: Callable[[], Any]) -> Iterator[list[Any]]:
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()
-    yield found
-    thread.join(60)
+    try:
+        yield found
+    finally:
+        thread.join(60)
     assert not thread.is_alive()
 
 
 def somebody_waits(back: StoreUnderTest) -> bool:
-    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    query = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
     with back.database.read() as connection:
         return bool(connection.scalar(text(query)))
 
@@ -68,7 +77,7 @@ def test_whether_a_job_is_there_is_known_when_its_insert_has_ended(
 ) -> None:
     job = new_job((2,))
     session = Session(database_url, job)
-    with in_a_thread(lambda: back.store.was_inserted(job)) as found:
+    with in_a_thread(lambda: back.store.was_inserted(job)) as found, closing(session):
         wait_for("the question", lambda: somebody_waits(back))
         session.end(commit)
     assert found == [commit]
@@ -86,7 +95,7 @@ def test_the_next_attempt_inserts_it_if_the_first_one_did_not(
     def again() -> JobRecord:
         return back.database.transact(lambda c: submit.insert_job(c, job, True))
 
-    with in_a_thread(again) as found:
+    with in_a_thread(again) as found, closing(session):
         wait_for("the attempt", lambda: somebody_waits(back))
         session.end(commit)
     assert [record.id for record in found] == [job.id]
@@ -127,9 +136,12 @@ def test_a_submit_keeps_the_folder_of_a_job_that_comes_later(
     monkeypatch.setattr(Store, "insert_job", cut_off)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"{i}"}) + "\n" for i in range(3)))
-    _, said = cli("submit", str(path), "--model", "m", expect=69)
+    try:
+        _, said = cli("submit", str(path), "--model", "m", expect=69)
+    finally:
+        for ender in enders:
+            ender.join()
     assert "the connection was cut" in said
-    enders[0].join()
     jobs = back.store.list_jobs()
     assert len(jobs) == commit
     assert [name for name in cli.storage.folders() if name.startswith("job_")] == [

@@ -43,9 +43,11 @@ def listener(answer: bytes = b"") -> Iterator[tuple[int, list[bytes]]]:
 
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
-        yield server.getsockname()[1], heard
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join(60)
+        try:
+            yield server.getsockname()[1], heard
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(60)
 
 
 @pytest.mark.parametrize(("scheme", "first"), [("rediss", HANDSHAKE), ("redis", b"*")])

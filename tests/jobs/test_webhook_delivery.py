@@ -167,8 +167,10 @@ def test_a_receiver_that_hangs(
     receiver.before_answer = lambda: over.wait(60)
     monkeypatch.setattr("jobs.notifications.delivering.POST_SECONDS", 0.1)
     completed(back, receiver.url)
-    deliverer.deliver_due()
-    over.set()
+    try:
+        deliverer.deliver_due()
+    finally:
+        over.set()
     seen = told(back)
     assert (seen.state, seen.error) == (NotificationState.PENDING, "no answer within 0.1 s")
 

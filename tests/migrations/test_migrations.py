@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from jobs.errors import DatabaseError
 from jobs.evaluation_tables import metadata
 from jobs.tables import SCHEMA_REVISION
 from jobs.views import VIEWS, create_statements
+from tests.support.child import child
 from tests.support.migrating import ROOT, config, schema
 
 
@@ -121,23 +123,17 @@ def test_a_failed_migration_leaves_nothing_behind(url: str, database: Database) 
 
 def test_processes_that_upgrade_at_once(url: str, database: Database) -> None:
     code = "import sys; from jobs.database import upgrade; input(); upgrade(sys.argv[1])"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, url],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
+    command = [sys.executable, "-c", code, url]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with ExitStack() as stack:
+        processes = [stack.enter_context(child(command, cwd=ROOT, **pipes)) for _ in range(4)]
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for process in processes:
+            _, errors = process.communicate(timeout=300)
+            assert process.returncode == 0, errors
     database.check_revision()
 
 
@@ -154,7 +150,7 @@ def test_from_another_folder_with_migrations_of_its_own(tmp_path: Path) -> None:
         upgrade("sqlite:///deep/down/jobs.db")
         Database("sqlite:///deep/down/jobs.db").check_revision()
     """
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=300)
     assert (tmp_path / "deep" / "down" / "jobs.db").exists()
 
 

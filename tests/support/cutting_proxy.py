@@ -35,6 +35,8 @@ class CuttingProxy:
         self._armed.set()
 
     def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # to close it ends nobody's wait there
         self._listener.close()
 
     def _accept(self) -> None:

@@ -26,6 +26,7 @@ from jobs.sqltypes import database_now
 from jobs.storage import Storage
 from jobs.store import Store
 from jobs.tables import jobs, workers
+from tests.support.child import child
 from tests.support.job_store import new_job
 from tests.support.made_evaluations import MadeEvaluations
 from tests.support.played_job import MODEL, PlayedJob, Window, add_job
@@ -135,7 +136,7 @@ class Polled:
         with self.database.begin() as connection:
             connection.execute(update(jobs).where(jobs.c.id == job.id).values(priority=1))
         self._finish_chunk(job)
-        with subprocess.Popen(
+        with child(
             [*command, job.id], cwd=self.place, env=self.env | {"JOB": job.id},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip

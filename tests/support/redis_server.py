@@ -99,11 +99,15 @@ class RedisServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "redis.log", "ab") as log:
             self._process = subprocess.Popen([_program(), *self._command], stdout=log, stderr=log)
-        deadline = time.monotonic() + 20
-        while not self._answers():
-            assert self._process.poll() is None, (self.folder / "redis.log").read_text()
-            assert time.monotonic() < deadline, "Redis does not answer"
-            time.sleep(0.02)
+        deadline = time.monotonic() + 60
+        try:
+            while not self._answers():
+                assert self._process.poll() is None, (self.folder / "redis.log").read_text()
+                assert time.monotonic() < deadline, "Redis does not answer"
+                time.sleep(0.02)
+        except BaseException:
+            self.kill()  # nobody else will: it was never handed out
+            raise
 
     def kill(self) -> None:
         """`kill -9`."""
@@ -132,10 +136,14 @@ class RedisServer:
 
     def _end(self, number: int) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.send_signal(number)
-            self._process.wait(20)
-            self._process = None
+            process, self._process = self._process, None
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(number)
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+                process.wait()
 
     def _answers(self) -> bool:
         with self.client() as client:

@@ -25,6 +25,7 @@ from jobs.evaluation.scorers.apart import row_of_line, row_to_line
 from jobs.evaluation.scorers.plugins import Python
 from jobs.evaluation.spec import ScorerSpec
 from jobs.leaving import ToldToLeave
+from tests.support.child import child
 from tests.support.scored_rows import row, scorer
 
 CODE = """
@@ -222,16 +223,15 @@ def test_a_function_that_hangs_ends_with_who_called_it(tmp_path: Path) -> None:
         "scorer('python', function='hangs', row_timeout=3600).score(row('hang'))\n"
     )
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
-    calling = subprocess.Popen(
+    with child(
         [sys.executable, "-c", code], stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
-    )
-    assert calling.stderr is not None
-    assert b"for people" in calling.stderr.readline()
-    (called,) = psutil.Process(calling.pid).children()
-    ours = [called, *called.children()]
-    calling.kill()
-    calling.wait()
-    calling.stderr.close()
+    ) as calling:
+        assert calling.stderr is not None
+        assert b"for people" in calling.stderr.readline()
+        (called,) = psutil.Process(calling.pid).children()
+        ours = [called, *called.children()]
+        calling.kill()
+        calling.wait()
     assert len(ours) == 2
     assert psutil.wait_procs(ours, timeout=60)[1] == []
 
