@@ -128,10 +128,15 @@ def prepare(
         ) as reader:
             storage.new_job(job_id, in_use=in_use)
             plan = _normalize(submission, reader, folder, progress)
-        digests = input_digests(folder, plan)
+        return _new_job(submission, job_id, sampling, plan, input_digests(folder, plan))
     except BaseException:
         folder.remove_all()
         raise
+
+
+def _new_job(
+    submission: Submission, job_id: str, sampling: Mapping[str, Any], plan: Plan, digests: list[str]
+) -> NewJob:
     options = {
         "sampling": sampling,
         "chat_template_kwargs": dict(submission.chat_template_kwargs),

@@ -224,6 +224,18 @@ def test_an_interrupted_submit_leaves_nothing(tmp_path: Path, error: type[BaseEx
     assert [path.name for path in (tmp_path / "s").glob("*")] == [MARKER]
 
 
+def test_one_after_the_input_was_read_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submission, "job_fingerprint", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_lines(tmp_path, b'{"prompt": "a"}')
+    assert not list(tmp_path.rglob("job_*"))
+
+
 def test_a_storage_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "storage").write_text("a file")
     with pytest.raises(StorageError, match="there is something else of that name"):
