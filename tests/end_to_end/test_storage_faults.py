@@ -36,6 +36,7 @@ def on_disk(request: pytest.FixtureRequest, disk: SickDisk) -> Iterator[Deployme
     """A deployment whose storage is on that disk; its database is not."""
     with deployed(disk.folder.parent, request.param) as made:
         made.env.update(disk.env)
+        made.hold_leases(60)  # none may run out: no worker dies here, and no row is computed twice
         yield made
 
 
@@ -175,6 +176,7 @@ def test_a_job_that_is_cancelled_meanwhile_keeps_what_was_answered(
 def test_a_worker_waits_for_a_storage_that_is_not_mounted(
     deployment: Deployment, tiny_model: Path, calm_answers: list[dict[str, Any]]
 ) -> None:
+    deployment.hold_leases(60)
     count = 6 * ROWS  # an idle machine is through with fewer before anybody has seen it compute
     with opened(deployment) as store:
         job = deployment.submit(rows(count), tiny_model, "--chunk-rows", "16")

@@ -38,6 +38,21 @@ def bridge(config):
     assert failures == []
 
 
+@pytest.fixture(autouse=True)
+def _no_bridge_outlives_its_test(monkeypatch):
+    """Its engine would be taken for that of the next one."""
+    made, start = [], EngineBridge.start
+
+    def started(self, *arguments):
+        made.append(self)
+        return start(self, *arguments)
+
+    monkeypatch.setattr(EngineBridge, "start", started)
+    yield
+    for bridge in made:
+        bridge.close()
+
+
 class Answers:
     """A sink that counts."""
 
