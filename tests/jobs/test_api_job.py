@@ -31,6 +31,7 @@ from jobs.storage import Storage
 from jobs.store import Store
 from tests.support.command_line import CommandLine
 from tests.support.played_job import MODEL, PlayedJob
+from tests.support.still_clock import stand_still
 
 ROWS: list[dict[str, Any]] = [{"prompt": f"row {n}", "topic": "a"} for n in range(6)]
 
@@ -208,6 +209,7 @@ def test_what_is_told_in_a_notebook_has_a_line_of_its_own(
 
     monkeypatch.setattr("builtins.get_ipython", ZMQInteractiveShell, raising=False)
     monkeypatch.setattr("jobs.cli.why_it_waits.PATIENCE_SECONDS", 0.3)
+    stand_still(monkeypatch)
     caplog.clear()
     with pytest.raises(WaitTimedOut):
         job.wait(timeout=1)

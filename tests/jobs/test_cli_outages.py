@@ -19,6 +19,7 @@ from tests.support.child import child
 from tests.support.command_line import CommandLine
 from tests.support.deployment import Deployment
 from tests.support.redis_server import RedisServer, free_port
+from tests.support.still_clock import stand_still
 
 PROMPT = [{"prompt": "a"}]
 MODEL = Path("/no/such/model")
@@ -111,6 +112,7 @@ def test_a_database_that_is_away_when_it_is_asked_who_lives(cli, monkeypatch, co
     monkeypatch.setattr(why_it_waits, "PATIENCE_SECONDS", 0.0)
     failing_at_first(monkeypatch, "workers", times)
     if command == "wait":
+        stand_still(monkeypatch)
         _, err = cli("wait", job, "--timeout", "1", expect=124)
         assert f"{job} has not ended within 1 s; " in err
         assert ("the database: it is away" in err) == (times > 1)

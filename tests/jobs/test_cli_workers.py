@@ -14,6 +14,7 @@ from jobs.cli import why_it_waits
 from jobs.records import WorkerStatus
 from tests.support.command_line import CommandLine, on_a_terminal
 from tests.support.played_job import PlayedJob
+from tests.support.still_clock import stand_still
 
 BUSY = WorkerStatus(
     state="ready", device="cuda:0", dtype="bfloat16", chunks_held=3, rows_completed=12345,
@@ -194,6 +195,7 @@ def test_wait_tells_once_that_nobody_serves_the_job(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, patience: float
 ) -> None:
     monkeypatch.setattr(why_it_waits, "PATIENCE_SECONDS", patience)
+    stand_still(monkeypatch)
     job_id = cli.submit({"prompt": "a"})
 
     _, err = cli("wait", job_id, "--timeout", "0.8", expect=124)
@@ -207,6 +209,7 @@ def test_wait_is_silent_where_a_worker_is(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(why_it_waits, "PATIENCE_SECONDS", 0.0)
+    stand_still(monkeypatch)
     job_id = cli.submit({"prompt": "a"})
     start(cli, "host:1:a")
 
@@ -243,6 +246,7 @@ def test_wait_tells_once_what_keeps_the_workers_busy(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, patience: float
 ) -> None:
     monkeypatch.setattr(why_it_waits, "PATIENCE_SECONDS", patience)
+    stand_still(monkeypatch)
     long, waits = busy_with_another(cli)
 
     _, err = cli("wait", waits, "--timeout", "0.8", expect=124)
