@@ -85,6 +85,7 @@ class Place:
             prepare(Submission(input=str(path), model=self.model), self.storage)
         ).id
         self.workers = []
+        self.threads = []
 
     def new_worker(self, **options):
         """A worker that was not started."""
@@ -108,10 +109,22 @@ class Place:
 
     def begin(self, worker):
         """Run the chunk in a thread; returns once its rows are in the engine."""
-        thread = threading.Thread(target=worker.run_chunk)
+        thread = threading.Thread(target=worker.run_chunk, daemon=True)
+        self.threads.append(thread)
         thread.start()
         assert worker._bridge.submitted.wait(60)
         return thread
+
+    def close(self):
+        """End the workers; a chunk that a failed test has left is handed back before."""
+        if any(thread.is_alive() for thread in self.threads):
+            for worker in self.workers:
+                worker.hand_back()
+            for thread in self.threads:
+                thread.join(60)
+        for worker in self.workers:
+            worker.close()
+        self.database.close()
 
 
 def lines(caplog, event):

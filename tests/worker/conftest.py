@@ -10,9 +10,7 @@ from tests.support.held_engine import Place
 def place(tmp_path, monkeypatch):
     made = Place(tmp_path, monkeypatch)
     yield made
-    for worker in made.workers:
-        worker.close()
-    made.database.close()
+    made.close()
 
 
 @pytest.fixture

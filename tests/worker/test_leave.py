@@ -166,11 +166,13 @@ def test_a_database_that_hangs_keeps_no_signal_waiting(leave_of, stops):
     leave = leave_of(worker)
     leave.start()
     wait_for("the question", lambda: worker.asked, 30)
-    for done in (worker.draining.is_set, lambda: worker.handed_back):
-        leave._signalled(15, None)
-        wait_for("obedience", done, 30)
-    leave.stop()
-    worker.database.set()
+    try:
+        for done in (worker.draining.is_set, lambda: worker.handed_back):
+            leave._signalled(15, None)
+            wait_for("obedience", done, 30)
+        leave.stop()
+    finally:
+        worker.database.set()
 
 
 def test_a_worker_that_drains_and_is_cut_off_from_its_database_hands_back(
