@@ -283,7 +283,7 @@ def test_the_engine_ends_when_its_pipe_closes(config):
     engine.receive()
     process = psutil.Process(engine.pid)
     engine._writer.close()
-    process.wait(10)
+    process.wait(60)
     engine.close()
 
 

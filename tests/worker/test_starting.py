@@ -31,7 +31,7 @@ def test_it_waits_until_it_is_back(database, caplog):
     checking = threading.Thread(target=main._check, args=(database,))
     with postgres.nobody_let_in(url_of(database)):
         checking.start()
-        wait_for("a word", lambda: "waiting for the database" in caplog.text, 10)
+        wait_for("a word", lambda: "waiting for the database" in caplog.text, 60)
     checking.join(60)
     assert not checking.is_alive()
     assert caplog.text.count("waiting for") == 1
