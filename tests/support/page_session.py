@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from jobs.finalize import drive
 from jobs.settings import Settings
 from jobs.storage import Storage
 from jobs.store import Store
+from tests.support.child import child
 from tests.support.markdown_pages import ROOT, Block, blocks
 from tests.support.played_job import Window, add_job
 
@@ -102,15 +105,21 @@ class Place:
         script = "\n".join(_shell(block) for block in runnable(page))
         for said, meant in ((MODEL, str(self.model or MODEL)), (PORT, str(_free_port()))):
             script = script.replace(said, meant)
-        done = subprocess.run(
+        with child(
             ["bash", "-eu", "-o", "pipefail", "-c", f"{_LEAVE_NOTHING}\n{script}"],
-            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=240,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{page}\n{done.stdout}\n{done.stderr}"
-        printed = iter(done.stdout.splitlines())
+            cwd=self.folder, env=self.env, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as shell:  # fmt: skip
+            try:
+                out, said = shell.communicate(timeout=240)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(shell.pid, signal.SIGKILL)  # a killed shell leaves what it started
+        assert shell.returncode == 0, f"{page}\n{out}\n{said}"
+        printed = iter(out.splitlines())
         for said in promised(page):
             assert said in printed, f"{page} does not print {said!r}, or not in this order"
-        return done.stdout
+        return str(out)
 
 
 def promised(page: str) -> list[str]:
