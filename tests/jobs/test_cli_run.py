@@ -22,6 +22,7 @@ from tests.support.tiny_model import build_tiny_model
 PROGRAM = [sys.executable, "-P", "-m", "jobs"]
 ENGINE = ["--device", "cpu", "--num-blocks", "64", "--threads", "1"]
 PATIENCE = 120.0
+MANY = 160  # rows: some seconds of work are left when it is seen that a few are answered
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +150,7 @@ def test_a_model_that_is_missing_ends_run_with_the_reason(cli: CommandLine, tmp_
 
 
 def test_ctrl_c_drains_and_the_job_can_go_on(cli: CommandLine, model: str, tmp_path: Path) -> None:
-    rows = rows_file(tmp_path, 60, max_tokens=100, ignore_eos=True)
+    rows = rows_file(tmp_path, MANY, max_tokens=100, ignore_eos=True)
 
     with running(rows, "--model", model, "--chunk-rows", "2", *ENGINE) as process:
         until(lambda: rows_done(cli) > 0)
@@ -162,7 +163,7 @@ def test_ctrl_c_drains_and_the_job_can_go_on(cli: CommandLine, model: str, tmp_p
     assert "finished first" in said
     assert f"--exit-when-done {job['id']}\n  pagemill wait {job['id']}\n" in said
     assert cli.json("status", job["id"])["chunks"]["running"] == 0
-    assert 0 < job["rows"]["completed"] < 60
+    assert 0 < job["rows"]["completed"] < MANY
 
     subprocess.run(
         [sys.executable, "-P", "-m", "worker", "--model", model, "--exit-when-done", job["id"],
@@ -194,7 +195,7 @@ def test_a_second_ctrl_c_hands_back_at_once(cli: CommandLine, model: str, tmp_pa
 
 
 def test_a_killed_worker_is_started_again(cli: CommandLine, model: str, tmp_path: Path) -> None:
-    rows = rows_file(tmp_path, 60, max_tokens=100, ignore_eos=True)
+    rows = rows_file(tmp_path, MANY, max_tokens=100, ignore_eos=True)
 
     with running(rows, "--model", model, "--chunk-rows", "2", *ENGINE) as process:
         until(lambda: rows_done(cli) > 0)
@@ -205,7 +206,7 @@ def test_a_killed_worker_is_started_again(cli: CommandLine, model: str, tmp_path
     assert "ended by SIGKILL and is started again" in said
     job = job_of(cli)
     assert job is not None
-    assert job["rows"]["completed"] == 60
+    assert job["rows"]["completed"] == MANY
 
 
 def test_a_worker_does_not_outlive_a_killed_run(
