@@ -17,10 +17,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test reaches a model hub
 os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # and there, models may have names of any form
 os.environ["TRITON_INTERPRET"] = "1"  # read as triton is imported; tests/kernels/gpu
 
-# Started in the background, we may have been told to ignore Ctrl-C, and so would every process
-# that a test starts, and sends it to.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Started in the background or by nohup, we may have been told to ignore Ctrl-C or the end of the
+# terminal, and so would every process that a test starts, and sends it to.
+for number, usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 class _NoSkips:

@@ -19,8 +19,8 @@ on_each_backend = pytest.mark.parametrize("deployment", BACKENDS, indirect=True)
 OPPOSITES = (BACKENDS[0], BACKENDS[-1])
 on_opposites = pytest.mark.parametrize("deployment", OPPOSITES, indirect=True)
 
-# Two rows at a time and long answers: a job that lasts long enough to be disturbed.
-SLOW = (*ENGINE, "--max-num-seqs", "2")
+# A row at a time and long answers: a job that lasts long enough to be disturbed.
+SLOW = (*ENGINE, "--max-num-seqs", "1")
 
 
 def questions(count, **more):
@@ -217,7 +217,7 @@ def test_run_starts_a_killed_worker_again(deployment, tiny_model):
 
     path = deployment.home / "prompts.jsonl"
     path.write_text(
-        "\n".join(json.dumps(r) for r in questions(20, max_tokens=200, ignore_eos=True))
+        "\n".join(json.dumps(r) for r in questions(40, max_tokens=200, ignore_eos=True))
     )
     with child(
         [sys.executable, "-P", "-m", "jobs", "run", str(path), "--model", str(tiny_model), *SLOW],
@@ -235,7 +235,7 @@ def test_run_starts_a_killed_worker_again(deployment, tiny_model):
         stdout, stderr = run.communicate(timeout=120)
         assert run.returncode == 0, stderr
     (job,) = json.loads(deployment.cli("list", "--json").stdout)
-    assert job["rows"]["completed"] == 20
+    assert job["rows"]["completed"] == 40
     assert job["id"] in stdout + stderr
 
 
