@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from engine.errors import BrokenModel
+
+_TORN = "\ufffd"  # what is decoded of a part of a character
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -90,8 +93,7 @@ class StopStringWatch:
         self._seen = len(token_ids)
         if len(token_ids) <= self._min_tokens:
             return False
-        tail = decode(self._tokenizer, self._tail)
-        if any(s in tail for s in self._stop):
+        if self._seems_found():
             text = decode(self._tokenizer, token_ids)
             ignored = self._ignored_length(token_ids)
             # Found from where it would end with the first character that counts.
@@ -101,9 +103,27 @@ class StopStringWatch:
                 self.text = text[: begin + length if self._include else begin]
         return self.text is not None
 
+    def _seems_found(self) -> bool:
+        """Whether one is in the last tokens, without those of a character that was begun before.
+
+        A byte-level decoder makes U+FFFD of these alone, and one of the byte-fallback kind of all
+        tokens of bytes in a row.
+        """
+        for torn in range(self._BYTES_OF_A_CHARACTER):
+            tail = decode(self._tokenizer, islice(self._tail, torn, None))
+            if any(s in tail for s in self._stop):
+                return True
+            if not tail.startswith(_TORN):
+                break
+        return False
+
     def _ignored_length(self, token_ids: Sequence[int]) -> int:
         if self._ignored is None:
-            text = decode(self._tokenizer, token_ids[: self._min_tokens])
-            # A character that the next tokens complete is not there yet.
-            self._ignored = len(text.rstrip("\ufffd"))
+            # A character that the next tokens complete is not there yet; those before it are.
+            shortest = max(0, self._min_tokens - self._BYTES_OF_A_CHARACTER + 1)
+            texts = [
+                decode(self._tokenizer, token_ids[:count])
+                for count in range(shortest, self._min_tokens + 1)
+            ]
+            self._ignored = max(len(text.rstrip(_TORN)) for text in texts)
         return self._ignored

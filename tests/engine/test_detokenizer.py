@@ -37,7 +37,10 @@ def byte_fallback():
 def check(tokenizer, token_ids, stop, *, include=False, min_tokens=0):
     """The watch agrees, token by token, with a search in the whole decoded text."""
     watch = StopStringWatch(tokenizer, stop, include=include, min_tokens=min_tokens)
-    ignored = len(decode(tokenizer, token_ids[:min_tokens]).rstrip("\ufffd"))
+    ignored = max(
+        len(decode(tokenizer, token_ids[:count]).rstrip("\ufffd"))
+        for count in range(max(0, min_tokens - 3), min_tokens + 1)
+    )
     for count in range(1, len(token_ids) + 1):
         text = decode(tokenizer, token_ids[:count])
         places = [
@@ -127,6 +130,24 @@ def test_a_character_that_is_whole_after_the_least_tokens_counts(tokenizer):
     assert not late.found([*ids, ids[0]])
     assert late.found([*ids, *ids])
     assert late.text == "é"
+
+
+@pytest.mark.parametrize("before", [0, 5, 6, 7, 20])
+def test_a_stop_string_in_a_long_row_of_bytes(byte_fallback, before):
+    """Burmese, of which each byte is a token; no window of the last ones begins with a letter."""
+    letters = "က" * before
+    ids = byte_fallback.encode(letters + "။" + "က" * 8).ids
+    watch = StopStringWatch(byte_fallback, ["။"])
+    end = 3 * (before + 1)
+    assert [count for count in range(1, end + 1) if watch.found(ids[:count])] == [end]
+    assert watch.text == letters
+
+
+def test_a_stop_string_among_the_least_tokens_does_not_count_before_half_a_letter(byte_fallback):
+    ids = byte_fallback.encode("။ကက။").ids
+    watch = StopStringWatch(byte_fallback, ["။"], min_tokens=4)  # "။", and a third of a letter
+    assert [count for count in range(1, 13) if watch.found(ids[:count])] == [12]
+    assert watch.text == "။ကက"
 
 
 def test_special_tokens_are_not_in_the_text(tokenizer):
