@@ -77,10 +77,13 @@ def _run(path: Path | None, log_level: str, log_format: str) -> None:
 
     leaving = Leaving()
     leaving.on(signal.SIGTERM, signal.SIGINT, *hang_up())
-    with opened(create=True) as deployment:
-        settings = deployment.settings
-        health = None if path is None else HealthFile(path, settings.sweep_seconds)
-        Beat(
-            settings, deployment.store, deployment.storage, leaving, health,
-            log_level=log_level, log_format=log_format,
-        ).run()  # fmt: skip
+    try:
+        with opened(create=True) as deployment:
+            settings = deployment.settings
+            health = None if path is None else HealthFile(path, settings.sweep_seconds)
+            Beat(
+                settings, deployment.store, deployment.storage, leaving, health,
+                log_level=log_level, log_format=log_format,
+            ).run()  # fmt: skip
+    finally:
+        leaving.check()  # a second signal breaks whatever the first one left

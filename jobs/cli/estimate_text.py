@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from jobs.speeds import MeasuredSpeed
 
 _NAME_WIDTH = len("prompt tokens")
+_SHORT_SECONDS = 30.0
 
 
 def report(
@@ -151,6 +152,8 @@ def _speed(speed: MeasuredSpeed | None, trial: str) -> str:
         f"{rate}, with {speed.computed_tokens / speed.seconds:,.0f} prompt tokens/s: job "
         f"{speed.id} at {at}, in {duration(speed.seconds)}"
     )
+    if speed.seconds < _SHORT_SECONDS:
+        line += " (a longer one would tell more)"
     if speed.worker is None:
         return line
     return f"{line}, begun by worker {speed.worker} on {_device(speed)}"

@@ -25,7 +25,10 @@ _EARLY = {EarlyStopping.TRUE: True, EarlyStopping.FALSE: False}
 class SamplingOptions:
     """Each field is the parameter of its name; what is not given is None, False or empty."""
 
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(help="Most tokens of an answer. Of all of these, a row's own come first."),
+    ] = None
     min_tokens: Annotated[
         int | None, typer.Option(help="Do not end an answer before so many tokens.")
     ] = None

@@ -202,6 +202,18 @@ def test_a_signal_ends_it_at_once(deployment, number):
         assert "Traceback" not in beat.logged()
 
 
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGHUP])
+def test_two_signals_at_once_end_it_too(deployment: Deployment, second: signal.Signals) -> None:
+    """As a service manager sends them."""
+    with beating(deployment, PAGEMILL_SWEEP_SECONDS="3600") as beat:
+        beat.until_logged("looking after the jobs")
+        time.sleep(0.5)  # it waits for the next round
+        for number in (signal.SIGSTOP, signal.SIGTERM, second):
+            beat.process.send_signal(number)
+        assert beat.end(signal.SIGCONT) == 0
+        assert "Traceback" not in beat.logged()
+
+
 def test_a_signal_ends_it_while_the_database_does_not_answer(
     deployment: Deployment, postgresql_back: StoreUnderTest
 ) -> None:
