@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
 from tokenizers import Tokenizer
 
@@ -37,10 +38,11 @@ def decode(tokenizer: Tokenizer, token_ids: Iterable[int]) -> str:
     return text
 
 
-@lru_cache(maxsize=4)  # an engine has one tokenizer, and a watch for each request
-def _special_tokens(tokenizer: Tokenizer) -> frozenset[int]:
+@lru_cache(maxsize=4)  # an engine has one tokenizer, and asks for each request
+def special_tokens(tokenizer: Tokenizer) -> Mapping[int, str]:
+    """The names of the special tokens, which are left out of a text, by their ids."""
     added = tokenizer.get_added_tokens_decoder()
-    return frozenset(token_id for token_id, token in added.items() if token.special)
+    return MappingProxyType({i: token.content for i, token in added.items() if token.special})
 
 
 class StopStringWatch:
@@ -75,7 +77,7 @@ class StopStringWatch:
         self._stop = stop
         self._include = include
         self._min_tokens = min_tokens
-        self._special = _special_tokens(tokenizer)
+        self._special = special_tokens(tokenizer)
         window = self._BYTES_OF_A_CHARACTER * max(map(len, stop)) + self._MARGIN
         # Without special tokens, which are no text: any number of them may be in a stop string.
         self._tail: deque[int] = deque(maxlen=window)

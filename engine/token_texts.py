@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.batch import SampledLogprobs
-from engine.detokenizer import decode
+from engine.detokenizer import decode, special_tokens
 from engine.request import TokenLogprob, TopLogprob
 
 if TYPE_CHECKING:
@@ -33,11 +33,7 @@ class TokenTexts:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._special = {
-            token_id: token.content
-            for token_id, token in tokenizer.get_added_tokens_decoder().items()
-            if token.special
-        }
+        self._special = special_tokens(tokenizer)
         steps = _decoder_steps(tokenizer)
         kinds = {step["type"] for step in steps}
         self._byte_level = "ByteLevel" in kinds

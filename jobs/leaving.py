@@ -1,4 +1,4 @@
-"""A process that works in rounds, and is told to leave by a signal."""
+"""Signals that tell a process to leave, and what they raise in the midst of its work."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from engine.detokenizer import special_tokens
 from engine.errors import RequestError
 from engine.grammar.matcher import EndTokens, Matcher
 from engine.grammar.refusal import GrammarRefusal
@@ -38,7 +39,6 @@ class GrammarRequests:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos = frozenset(t for t in eos_token_ids if t < vocab_size)
-        self._special: frozenset[int] | None = None
         self._ends: dict[frozenset[int], EndTokens] = {}
         self._compiler: GrammarCompiler | None = None
         self._held: dict[GrammarSpec, dict[str, Request]] = {}
@@ -100,20 +100,13 @@ class GrammarRequests:
             self._compiler.forget(spec)
 
     def _matcher(self, grammar: CompiledGrammar, params: SamplingParams) -> Matcher:
-        own = self._special_ids().intersection(params.stop_token_ids)
+        special = special_tokens(self._tokenizer)
+        own = frozenset(i for i in params.stop_token_ids if i in special and i < self._vocab_size)
         ignored = params.ignore_eos and not own
         token_ids = own if params.ignore_eos and own else self._eos | own
         if token_ids not in self._ends:
             self._ends[token_ids] = EndTokens(token_ids, self._vocab_size)
         return Matcher(grammar, self._ends[token_ids], last_resort=ignored)
-
-    def _special_ids(self) -> frozenset[int]:
-        if self._special is None:
-            added = self._tokenizer.get_added_tokens_decoder()
-            self._special = frozenset(
-                i for i, token in added.items() if token.special and i < self._vocab_size
-            )
-        return self._special
 
     def _make_compiler(self) -> GrammarCompiler:
         from engine.grammar.compiler import GrammarCompiler

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import llguidance
 
-from engine.detokenizer import decode
+from engine.detokenizer import decode, special_tokens
 from engine.grammar.matcher import Bits, bitmask
 from engine.token_texts import TokenTexts
 
@@ -58,11 +58,7 @@ class _Tokens:
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         texts = TokenTexts(tokenizer)
-        special = {
-            token_id: token.content
-            for token_id, token in tokenizer.get_added_tokens_decoder().items()
-            if token.special and token_id < vocab_size
-        }
+        special = {i: name for i, name in special_tokens(tokenizer).items() if i < vocab_size}
         self._tokenizer = tokenizer
         self.tokens = [texts.bytes_of(token_id) for token_id in range(vocab_size)]
         for token_id, name in special.items():

@@ -57,8 +57,7 @@ class Source:
         with file, _watched(self.name, file):
             yield file
 
-    @contextmanager
-    def files_unchanged(self) -> Iterator[None]:
+    def files_unchanged(self) -> AbstractContextManager[None]:
         """See that nobody writes to the files while they are opened, again and again.
 
         Only of local files is it known: others would be asked for over a network, one by one.
@@ -67,8 +66,7 @@ class Source:
             InputChanged: somebody did.
         """
         local = isinstance(self.filesystem, fs.LocalFileSystem)
-        with paths_unchanged(self.paths if local else ()):
-            yield
+        return paths_unchanged(self.paths if local else ())
 
     def open_at_random(self, path: str) -> Any:
         """A file that can be read at any place, which Parquet needs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from jobs.errors import InputChanged, InputError
@@ -44,8 +44,7 @@ def _same_time(one: int, other: int) -> bool:
     return early == late or any(late - late % unit == early for unit in _UNITS)
 
 
-@contextmanager
-def unchanged(name: str, descriptor: int) -> Iterator[None]:
+def unchanged(name: str, descriptor: int) -> AbstractContextManager[None]:
     """See that an open file stays as it is until it has been read.
 
     Another file may get its name meanwhile, or nobody: the open one is read to its end.
@@ -53,19 +52,16 @@ def unchanged(name: str, descriptor: int) -> Iterator[None]:
     Raises:
         InputChanged: it was written; also in place of an error that this made of its content.
     """
-    with _watched([name], lambda _: Stamp.of(os.fstat(descriptor))):
-        yield
+    return _watched([name], lambda _: Stamp.of(os.fstat(descriptor)))
 
 
-@contextmanager
-def paths_unchanged(paths: Sequence[str]) -> Iterator[None]:
+def paths_unchanged(paths: Sequence[str]) -> AbstractContextManager[None]:
     """See that files stay as they are, and keep their names: they are opened more than once.
 
     Raises:
         InputChanged: see `unchanged`.
     """
-    with _watched(paths, _stamp_of_path):
-        yield
+    return _watched(paths, _stamp_of_path)
 
 
 def _stamp_of_path(path: str) -> Stamp | None:

@@ -282,6 +282,8 @@ def test_a_speed_is_told_with_where_it_comes_from(monkeypatch: pytest.MonkeyPatc
         "at most 90 s for prompts and answers at that speed, if all answers are as long as they "
         "may be"
     )
+    short = MeasuredSpeed("job", "job_x", at, 50, seconds=29, computed_tokens=1)
+    assert line("speed", found(), short, 90.0).endswith("in 29 s (a longer one would tell more)")
     forgotten = MeasuredSpeed("job", "job_x", at, 50, "gpu-7:4711:0f", None, None, 60, 600, 3000)
     assert line("speed", found(), forgotten, None).endswith("a device that is not known any more")
     worker = MeasuredSpeed("worker", "cpu-1:1:ab", at, 12.5, device="cpu", dtype="float32")

@@ -19,6 +19,7 @@ from sqlalchemy.exc import OperationalError
 from jobs.database import Database
 from jobs.errors import DatabaseError
 from jobs.leaving import ToldToLeave
+from tests.support.child import child
 from tests.support.deployment import Deployment, wait_for
 from tests.support.job_store import StoreUnderTest
 
@@ -154,17 +155,13 @@ def test_a_command_ends_as_one_that_was_interrupted(
     deployment.env["PAGEMILL_DATABASE_URL"] = database.url.render_as_string(hide_password=False)
     with database.begin() as connection:
         connection.execute(text("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE"))
-        command = subprocess.Popen(
+        with child(
             [sys.executable, "-P", "-m", "jobs", "list"],
             env={**os.environ, **deployment.env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        try:
+        ) as command:  # fmt: skip
             wait_for("the question", lambda: waits_for_lock(postgresql_back), timeout=60)
             command.send_signal(number)
             out, err = command.communicate(timeout=60)
-        finally:
-            command.kill()
-            command.wait()
     assert (command.returncode, out) == (status, b"")
     assert b"database" not in err
 

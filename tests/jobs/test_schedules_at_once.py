@@ -18,6 +18,7 @@ import pytest
 from jobs.records.evaluations import CatchUp, Overlap
 from jobs.schedules.ticking import tick
 from jobs.settings import MEMORY_BROKER, Settings
+from tests.support.child import child
 from tests.support.crash_points import OF_A_TICK, arm_commands
 from tests.support.deployment import wait_for
 from tests.support.job_store import StoreUnderTest
@@ -41,16 +42,11 @@ def env_of(back: StoreUnderTest, home: Path, sweep_seconds: float) -> dict[str, 
 
 @contextmanager
 def beating(back: StoreUnderTest, home: Path, sweep_seconds: float) -> Iterator[None]:
-    beat = subprocess.Popen(BEAT, env=env_of(back, home, sweep_seconds), stderr=subprocess.DEVNULL)
-    try:
+    env = env_of(back, home, sweep_seconds)
+    with child(BEAT, env=env, stderr=subprocess.DEVNULL) as beat:
         yield
-    finally:
         beat.terminate()
-        try:
-            beat.wait(timeout=120)
-        finally:
-            beat.kill()  # else it would do the work of all tests after this one
-            beat.wait()
+        beat.wait(timeout=120)
 
 
 def tickers(back: StoreUnderTest) -> Executor:
