@@ -214,7 +214,7 @@ def _queued(step: _Step) -> JobRecord | None:
             "dataset_changed",
             f"the rows of {inputs.source.name} are not those that the schedule was made for: their "
             f"hash is {found.hash[:12]}, and was {str(evaluation.expected_hash)[:12]}. Put the "
-            "files back, or make the schedule anew (`pagemill schedule add`); with --dataset "
+            "files back, or make the schedule anew (`pagemill schedule add`); with --on-change "
             "follow it takes the rows as they are",
         )
     if not step.store.note_dataset(step.lease, found.hash, found.rows):

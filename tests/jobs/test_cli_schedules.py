@@ -288,6 +288,7 @@ def test_rows_that_changed_fail(cli: CommandLine, tmp_path: Path) -> None:
     write(tmp_path / "rows.jsonl", 19)
     _, err = cli("schedule", "run-now", "nightly", "--wait", expect=12)
     assert "dataset_changed" in err
+    assert "with --on-change follow it takes the rows as they are" in err
 
 
 @quick
